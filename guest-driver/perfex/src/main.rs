@@ -1,0 +1,2 @@
+//! guest-driver/perfex
+fn main() {}

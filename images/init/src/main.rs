@@ -1,0 +1,2 @@
+//! images/init
+fn main() {}

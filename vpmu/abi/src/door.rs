@@ -1,0 +1,109 @@
+//! The perfctr door: the low-level API of low-level-api.txt as a hypercall interface.
+//!
+//! The guest driver finds the door by CPUID, registers one [`Page`] per vCPU by writing its guest-physical
+//! address to [`MSR_PAGE`], and then performs each operation by filling the page and writing the operation's
+//! number to [`MSR_DOORBELL`]: one exit an operation. When WRMSR returns, the page holds the outcome.
+//! Interrupts stay off from filling the page to reading the outcome.
+//!
+//! The page, and every address in it, is untrusted. What a state page says of sums is only ever added to and
+//! written back; control data is copied once, validated, and kept by the engine under an id.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::layout::CpuControl;
+
+/// First CPUID leaf of the door, in the hypervisor range above KVM's own leaves.
+/// EAX: the last leaf. EBX, ECX, EDX: [`SIGNATURE`].
+pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
+/// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
+pub const LEAF_INTERFACE: u32 = 0x4000_0101;
+/// EAX: number of counters. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: 0.
+pub const LEAF_COUNTERS: u32 = 0x4000_0102;
+
+/// EBX, ECX, EDX of [`LEAF_SIGNATURE`], in this order.
+pub const SIGNATURE: &[u8; 12] = b"perfvisorPMU";
+/// Version of the interface; a driver refuses any other.
+pub const VERSION: u32 = 1;
+
+/// First of the door's MSRs. The guest takes the number from CPUID, not from here.
+pub const MSR_BASE: u32 = 0x5046_5600;
+/// Offset of the register that holds the vCPU page: address of a 4 KiB page | 1 to register, 0 to withdraw.
+/// Anything else, or memory the guest does not have, is a #GP. Reads give back what was written.
+pub const MSR_PAGE: u32 = 0;
+/// Offset of the doorbell: a write of an [`op`] performs it. #GP while no page is registered; reads are #GP.
+pub const MSR_DOORBELL: u32 = 1;
+/// How many MSRs the door has.
+pub const MSR_COUNT: u32 = 2;
+
+/// Operations, written to the doorbell.
+pub mod op {
+    /// Validate `control`, keep a copy, give its `id`; write `cstatus`, `k1.id` and `pmc[].map` into the state
+    /// page `next` unless `next` is 0. The state must not be attached. Sums are left alone.
+    pub const UPDATE_CONTROL: u64 = 1;
+    /// Add the running period of the attached state `prev` to its sums and detach it.
+    pub const SUSPEND: u64 = 2;
+    /// Attach the state page `next` with the control `next_id` and begin a period.
+    pub const RESUME: u64 = 3;
+    /// SUSPEND of `prev` and RESUME of `next` in one exit, with no event lost or shared between them.
+    pub const SWITCH: u64 = 4;
+    /// Add the running period of the attached state `prev` to its sums and begin a new one.
+    pub const SAMPLE: u64 = 5;
+}
+
+/// Values of [`Page::result`]: 0 or a negative Linux error number.
+pub mod result {
+    /// Done.
+    pub const OK: i32 = 0;
+    /// Control refused: a bit that may not be set.
+    pub const EPERM: i32 = -1;
+    /// SUSPEND, SWITCH or SAMPLE of a state that is not attached to this vCPU.
+    /// A SWITCH has attached `next` all the same.
+    pub const ESRCH: i32 = -3;
+    /// RESUME or SWITCH: the engine no longer holds this id. Send the control again, then repeat.
+    pub const EAGAIN: i32 = -11;
+    /// An address that is not page-aligned guest memory.
+    pub const EFAULT: i32 = -14;
+    /// Control refused: the host's counters are taken by somebody else.
+    pub const EBUSY: i32 = -16;
+    /// Control refused: malformed.
+    pub const EINVAL: i32 = -22;
+    /// No such operation.
+    pub const ENOSYS: i32 = -38;
+    /// Control refused: the host has no event that counts this.
+    pub const EOPNOTSUPP: i32 = -95;
+}
+
+/// The page that a vCPU shares with the VMM. Only the first 388 bytes are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Page {
+    /// Out: outcome of the last operation, see [`result`].
+    pub result: i32,
+    /// Out, RESUME and SWITCH: bit i set: counter i could not be loaded and does not count.
+    pub lost: u32,
+    /// In: guest-physical address of the state page to suspend or sample; 0 for none.
+    pub prev: u64,
+    /// In: guest-physical address of the state page to resume; 0 for none.
+    pub next: u64,
+    /// In: id of the control to resume `next` with.
+    pub next_id: u64,
+    /// Out, UPDATE_CONTROL: the id. Unique in the VM for as long as it runs.
+    pub id: u64,
+    /// Zero.
+    pub reserved: [u64; 3],
+    /// In, UPDATE_CONTROL.
+    pub control: CpuControl,
+    /// Padding of the structure.
+    pub pad: u32,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<Page>() == 392 && offset_of!(Page, control) == 64 && offset_of!(Page, id) == 32);
+};

@@ -1,0 +1,214 @@
+//! Structures shared with user programs. Little endian; offsets are asserted below.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Elements of every per-counter array. No processor has more counters than the P4's 18.
+pub const MAX_COUNTERS: usize = 18;
+
+/// API 6.0 in the high half, CPU data 5.0 in the low half, each major.minor in 8+8 bits.
+pub const ABI_VERSION: u32 = 0x0600_0500;
+/// Bits that must agree between kernel and user: both major numbers.
+pub const ABI_MAJOR_MASK: u32 = 0xFF00_FF00;
+
+/// System call numbers, the same for x86-64 and i386: holes in both tables.
+pub mod syscall {
+    /// `perfctr_info(info *, cpus *, forbidden *)`
+    pub const INFO: u32 = 387;
+    /// `vperfctr_open(tid, creat)`
+    pub const OPEN: u32 = 388;
+    /// `vperfctr_control(fd, const control *)`
+    pub const CONTROL: u32 = 389;
+    /// `vperfctr_unlink(fd)`
+    pub const UNLINK: u32 = 390;
+    /// `vperfctr_iresume(fd)`
+    pub const IRESUME: u32 = 391;
+    /// `vperfctr_read(fd, sum *, control *)`
+    pub const READ: u32 = 392;
+}
+
+/// Bits of `perfctr_info.cpu_features`.
+pub mod feature {
+    /// User space may read the counters with RDPMC.
+    pub const RDPMC: u32 = 1;
+    /// The TSC may be sampled.
+    pub const RDTSC: u32 = 2;
+    /// Overflow interrupts (i-mode counters) work.
+    pub const PCINT: u32 = 4;
+}
+
+/// Values of `perfctr_info.cpu_type`. 17 to 22 were assigned by perfctr 2.6; nothing newer ever was.
+#[allow(missing_docs)]
+pub mod cpu_type {
+    pub const GENERIC: u32 = 0;
+    pub const P5: u32 = 1;
+    pub const P5MMX: u32 = 2;
+    pub const P6: u32 = 3;
+    pub const PII: u32 = 4;
+    pub const PIII: u32 = 5;
+    pub const CYRIX_MII: u32 = 6;
+    pub const WINCHIP_C6: u32 = 7;
+    pub const WINCHIP_2: u32 = 8;
+    pub const K7: u32 = 9;
+    pub const VIA_C3: u32 = 10;
+    pub const P4: u32 = 11;
+    pub const P4M2: u32 = 12;
+    pub const K8: u32 = 13;
+    pub const PENTM: u32 = 14;
+    pub const K8C: u32 = 15;
+    pub const P4M3: u32 = 16;
+    pub const CORE: u32 = 17;
+    pub const CORE2: u32 = 18;
+    pub const FAM10H: u32 = 19;
+    pub const ATOM: u32 = 20;
+    pub const NEHALEM: u32 = 21;
+    pub const WESTMERE: u32 = 22;
+}
+
+/// `struct perfctr_info`, 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Info {
+    /// [`ABI_VERSION`] of the kernel.
+    pub abi_version: u32,
+    /// NUL-padded text.
+    pub driver_version: [u8; 32],
+    /// See [`cpu_type`].
+    pub cpu_type: u32,
+    /// See [`feature`].
+    pub cpu_features: u32,
+    /// Core frequency in kHz.
+    pub cpu_khz: u32,
+    /// 1 on x86.
+    pub tsc_to_cpu_mult: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+/// `struct perfctr_sum_ctrs`, 152 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SumCtrs {
+    /// Time-stamp cycles while the state was attached.
+    pub tsc: u64,
+    /// Event counts, by virtual index.
+    pub pmc: [u64; MAX_COUNTERS],
+}
+
+/// The P4 part of [`CpuControl`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct P4Control {
+    /// Control data for the ESCR associated with each counter.
+    pub escr: [u32; MAX_COUNTERS],
+    /// PEBS_ENABLE, for replay tagging.
+    pub pebs_enable: u32,
+    /// PEBS_MATRIX_VERT, for replay tagging.
+    pub pebs_matrix_vert: u32,
+}
+
+/// `struct perfctr_cpu_control`, 324 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CpuControl {
+    /// Non-zero: sample the TSC.
+    pub tsc_on: u32,
+    /// Number of a-mode counters: elements `0..nractrs` of the arrays.
+    pub nractrs: u32,
+    /// Number of i-mode counters: elements `nractrs..nractrs + nrictrs`.
+    pub nrictrs: u32,
+    /// Hardware counter number (as for RDPMC) of each counter.
+    pub pmc_map: [u32; MAX_COUNTERS],
+    /// Event select of each counter.
+    pub evntsel: [u32; MAX_COUNTERS],
+    /// P4 only.
+    pub p4: P4Control,
+    /// (Re)start values of i-mode counters, negative.
+    pub ireset: [i32; MAX_COUNTERS],
+    /// Zero.
+    pub reserved: [u32; 4],
+}
+
+/// `struct vperfctr_control`, 348 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct VperfctrControl {
+    /// Signal to send after an overflow.
+    pub si_signo: i32,
+    /// The counters.
+    pub cpu_control: CpuControl,
+    /// Bit i set: the sum of counter i is not reset.
+    pub preserve: u32,
+    /// Zero.
+    pub reserved: [u32; 4],
+}
+
+/// One counter of [`CpuState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PmcState {
+    /// Hardware counter number.
+    pub map: u32,
+    /// Low 32 bits of the hardware counter when the current period began.
+    pub start: u32,
+    /// Total up to the current period.
+    pub sum: u64,
+}
+
+/// `struct perfctr_cpu_state` as mapped into user space: the first 312 bytes of the state page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CpuState {
+    /// See [`cstatus`].
+    pub cstatus: u32,
+    /// Identifies the control data, for caching. Opaque to users.
+    pub id: u32,
+    /// CPU on which i-mode counters were last suspended. Opaque to users.
+    pub isuspend_cpu: i32,
+    /// Low 32 bits of the TSC when the current period began.
+    pub tsc_start: u32,
+    /// TSC cycles up to the current period.
+    pub tsc_sum: u64,
+    /// The counters, by virtual index.
+    pub pmc: [PmcState; MAX_COUNTERS],
+}
+
+/// Re-encoding of the control's head (`perfctr_mk_cstatus`).
+pub const fn cstatus(tsc_on: bool, nractrs: u32, nrictrs: u32) -> u32 {
+    (tsc_on as u32) << 31 | nrictrs << 16 | (nractrs + nrictrs) << 8 | nractrs
+}
+
+impl Default for CpuControl {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Default for VperfctrControl {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Default for CpuState {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Default for SumCtrs {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<Info>() == 64 && offset_of!(Info, cpu_type) == 36);
+    assert!(size_of::<SumCtrs>() == 152);
+    assert!(size_of::<CpuControl>() == 324);
+    assert!(offset_of!(CpuControl, pmc_map) == 12 && offset_of!(CpuControl, evntsel) == 84);
+    assert!(offset_of!(CpuControl, p4) == 156 && offset_of!(CpuControl, ireset) == 236);
+    assert!(size_of::<VperfctrControl>() == 348 && offset_of!(VperfctrControl, preserve) == 328);
+    assert!(size_of::<CpuState>() == 312 && offset_of!(CpuState, tsc_sum) == 16);
+    assert!(offset_of!(CpuState, pmc) == 24 && size_of::<PmcState>() == 16);
+};

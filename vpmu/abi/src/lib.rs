@@ -1,0 +1,11 @@
+//! Binary interfaces of perfctr that more than one part of perfvisor must agree on.
+//!
+//! * [`layout`]: the structures of perfctr 2.7.3 (API 6.0, CPU data 5.0), the same bytes for i386 and x86-64
+//!   programs. Source: low-level-x86.txt and virtual.txt of the specification, sizes measured with gcc.
+//! * [`door`]: the paravirtual boundary between the guest driver and the VMM: CPUID leaves, two MSRs, one page.
+//!
+//! The C side of both is `guest-driver/module/perfctr.h` and `guest-driver/module/door.h`; those headers assert
+//! the same sizes and offsets at compile time.
+
+pub mod door;
+pub mod layout;

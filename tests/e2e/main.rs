@@ -1,2 +1,1 @@
-//! xtask
 fn main() {}

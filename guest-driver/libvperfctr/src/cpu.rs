@@ -1,0 +1,63 @@
+//! Names of what `perfctr_info` says of the processor.
+//!
+//! Source: the names and counts of libperfctr 2.6 and 2.7.
+
+use perfctr_abi::layout::{cpu_type, feature};
+
+/// Bits of `cpu_features` with their names, in the order of the bits.
+pub const FEATURES: [(u32, &str); 3] =
+    [(feature::RDPMC, "rdpmc"), (feature::RDTSC, "rdtsc"), (feature::PCINT, "pcint")];
+
+/// The name of a `cpu_type`; `"?"` for a number perfctr never assigned.
+pub fn cpu_name(cpu_type: u32) -> &'static str {
+    match cpu_type {
+        cpu_type::GENERIC => "Generic x86 with TSC",
+        cpu_type::P5 => "Intel Pentium",
+        cpu_type::P5MMX => "Intel Pentium MMX",
+        cpu_type::P6 => "Intel Pentium Pro",
+        cpu_type::PII => "Intel Pentium II",
+        cpu_type::PIII => "Intel Pentium III",
+        cpu_type::CYRIX_MII => "Cyrix 6x86MX/MII/III",
+        cpu_type::WINCHIP_C6 => "WinChip C6",
+        cpu_type::WINCHIP_2 => "WinChip 2/3",
+        cpu_type::K7 => "AMD K7",
+        cpu_type::VIA_C3 => "VIA C3",
+        cpu_type::P4 => "Intel Pentium 4",
+        cpu_type::P4M2 => "Intel Pentium 4 Model 2",
+        cpu_type::K8 => "AMD K8",
+        cpu_type::PENTM => "Intel Pentium M",
+        cpu_type::K8C => "AMD K8 Revision C",
+        cpu_type::P4M3 => "Intel Pentium 4 Model 3",
+        cpu_type::CORE => "Intel Core",
+        cpu_type::CORE2 => "Intel Core 2",
+        cpu_type::FAM10H => "AMD Family 10h",
+        cpu_type::ATOM => "Intel Atom",
+        cpu_type::NEHALEM => "Intel Nehalem",
+        cpu_type::WESTMERE => "Intel Westmere",
+        _ => "?",
+    }
+}
+
+/// How many programmable counters a `cpu_type` has, not counting the TSC; 0 for an unknown one.
+pub fn cpu_counters(cpu_type: u32) -> u32 {
+    match cpu_type {
+        cpu_type::VIA_C3 => 1,
+        cpu_type::P5
+        | cpu_type::P5MMX
+        | cpu_type::P6
+        | cpu_type::PII
+        | cpu_type::PIII
+        | cpu_type::CYRIX_MII
+        | cpu_type::WINCHIP_C6
+        | cpu_type::WINCHIP_2
+        | cpu_type::PENTM
+        | cpu_type::CORE => 2,
+        cpu_type::K7 | cpu_type::K8 | cpu_type::K8C | cpu_type::FAM10H => 4,
+        // Two programmable and three fixed.
+        cpu_type::CORE2 | cpu_type::ATOM => 5,
+        // Four programmable and three fixed.
+        cpu_type::NEHALEM | cpu_type::WESTMERE => 7,
+        cpu_type::P4 | cpu_type::P4M2 | cpu_type::P4M3 => 18,
+        _ => 0,
+    }
+}

@@ -1,0 +1,91 @@
+//! A file descriptor on a counter state.
+
+#![allow(unsafe_code)] // Calls into `sys` with pointers to values made here.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::null_mut;
+
+use perfctr_abi::layout::{SumCtrs, VperfctrControl};
+
+use crate::{Call, Driver, Error, StatePage, sys};
+
+/// A handle on the counters of one thread.
+///
+/// Dropping it closes the descriptor. The counters stay with their thread: they run on, and can be opened
+/// again, until [`unlink`](Self::unlink) or the thread's end.
+#[derive(Debug)]
+pub struct Vperfctr {
+    fd: OwnedFd,
+}
+
+impl Vperfctr {
+    /// Make counters for the calling thread, all off and 0. EEXIST if it has some.
+    pub fn create() -> Result<Self, Error> {
+        Driver::info()?;
+        Self::open(0, true)
+    }
+
+    /// Counters of thread `tid`, 0 for the calling one; another must be stopped under this one's ptrace.
+    /// Without `creat`, and where the thread has none, the handle is good for nothing: later calls are EINVAL.
+    pub fn open(tid: i32, creat: bool) -> Result<Self, Error> {
+        sys::open(tid, creat).map(|fd| Self { fd }).map_err(|errno| Call::Open.failed(errno))
+    }
+
+    /// Stop and sample the counters, then set them anew. With counters that are to run, sums restart at 0
+    /// unless their `preserve` bit is set; a control that enables nothing leaves all sums readable.
+    pub fn control(&self, control: &VperfctrControl) -> Result<(), Error> {
+        // SAFETY: a reference is a good pointer.
+        unsafe { sys::control(self.fd.as_fd(), control) }.map_err(|errno| Call::Control.failed(errno))
+    }
+
+    /// Stop all counters; the sums stay.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.control(&VperfctrControl::default())
+    }
+
+    /// Stop the counters and detach them from their thread. Done already: nothing happens.
+    pub fn unlink(&self) -> Result<(), Error> {
+        sys::unlink(self.fd.as_fd()).map_err(|errno| Call::Unlink.failed(errno))
+    }
+
+    /// Continue after an overflow signal.
+    pub fn iresume(&self) -> Result<(), Error> {
+        sys::iresume(self.fd.as_fd()).map_err(|errno| Call::Iresume.failed(errno))
+    }
+
+    /// Sums and control. Of the own thread's counters, sampled just now; of another's, as of its last switch.
+    pub fn read(&self) -> Result<(SumCtrs, VperfctrControl), Error> {
+        let (mut sums, mut control) = (SumCtrs::default(), VperfctrControl::default());
+        // SAFETY: both are ours and of the size the call writes.
+        unsafe { sys::read(self.fd.as_fd(), &mut sums, &mut control) }
+            .map_err(|errno| Call::Read.failed(errno))?;
+        Ok((sums, control))
+    }
+
+    /// The sums alone.
+    pub fn sums(&self) -> Result<SumCtrs, Error> {
+        let mut sums = SumCtrs::default();
+        // SAFETY: `sums` is ours and of the size the call writes; the control is not asked for.
+        unsafe { sys::read(self.fd.as_fd(), &mut sums, null_mut()) }
+            .map_err(|errno| Call::Read.failed(errno))?;
+        Ok(sums)
+    }
+
+    /// Map the state for reading without system calls.
+    pub fn map(&self) -> Result<StatePage, Error> {
+        StatePage::map(self.fd.as_fd(), Driver::info()?.cpu_features)
+    }
+}
+
+/// Takes over a descriptor, such as one received with [`crate::pass::receive`].
+impl From<OwnedFd> for Vperfctr {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
+impl AsFd for Vperfctr {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

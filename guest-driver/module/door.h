@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The door to the VMM: perfctr's low-level API as a hypercall interface.
+ * vpmu/abi/src/door.rs is the other side of this contract.
+ */
+#ifndef DOOR_H
+#define DOOR_H
+
+#include "perfctr.h"
+
+#define DOOR_LEAF_SIGNATURE	0x40000100	/* ebx, ecx, edx: DOOR_SIGNATURE */
+#define DOOR_LEAF_INTERFACE	0x40000101	/* version, MSR base, cpu_type, features */
+#define DOOR_LEAF_COUNTERS	0x40000102	/* number, width, kHz */
+#define DOOR_SIGNATURE		"perfvisorPMU"
+#define DOOR_VERSION		1
+
+/* Registers, relative to the MSR base. */
+#define DOOR_MSR_PAGE		0
+#define DOOR_MSR_DOORBELL	1
+
+#define DOOR_PAGE_VALID		1ULL
+
+/* Operations. */
+#define DOOR_UPDATE_CONTROL	1
+#define DOOR_SUSPEND		2
+#define DOOR_RESUME		3
+#define DOOR_SWITCH		4
+#define DOOR_SAMPLE		5
+
+/* Shared with the VMM, one for each CPU. */
+struct door_page {
+	__s32 result;		/* out: 0 or a negative error number */
+	__u32 lost;		/* out: counters that could not be loaded */
+	__u64 prev;		/* in: state page to suspend or sample */
+	__u64 next;		/* in: state page to resume or control */
+	__u64 next_id;		/* in: control to resume it with */
+	__u64 id;		/* out: name of the control just accepted */
+	__u64 reserved[3];
+	struct perfctr_cpu_control control;	/* in */
+	__u32 pad;
+};
+
+static_assert(sizeof(struct door_page) == 392);
+static_assert(offsetof(struct door_page, id) == 32);
+static_assert(offsetof(struct door_page, control) == 64);
+
+/*
+ * One set of counters. Only its thread touches it, or the scheduler while it
+ * switches to or from that thread; both with interrupts off, hence no lock.
+ */
+struct door_state {
+	/* Mapped by user space; the VMM accumulates in it. */
+	struct perfctr_cpu_state *page;
+	u64 gpa;
+	/* The control, kept for a VMM that has forgotten the id. */
+	struct perfctr_cpu_control control;
+	u64 id;
+	bool enabled;		/* counts whenever its thread runs */
+	bool attached;		/* counts now, on this CPU */
+	int error;		/* why counts were lost, for good; or 0 */
+};
+
+int door_init(struct perfctr_info *info);
+void door_exit(void);
+
+int door_state_init(struct door_state *state);
+void door_state_destroy(struct door_state *state);
+
+/* The operations. Interrupts must be off. */
+int door_update_control(struct door_state *state);
+int door_resume(struct door_state *state);
+void door_suspend(struct door_state *state);
+void door_sample(struct door_state *state);
+int door_switch(struct door_state *prev, struct door_state *next);
+void door_lost(struct door_state *state, int error);
+
+#endif

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* perfctr's top level: initialisation, and the call that describes the CPUs. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpumask.h>
+#include <linux/math.h>
+#include <linux/module.h>
+#include <linux/printk.h>
+#include <linux/uaccess.h>
+
+#include "vperfctr.h"
+
+static struct perfctr_info info __ro_after_init = {
+	.abi_version = PERFCTR_ABI_VERSION,
+	.driver_version = "2.7.3-perfvisor",
+	.tsc_to_cpu_mult = 1,
+};
+
+/*
+ * Callers ask for the size first, with room for nothing: it is written back
+ * whatever comes of the call.
+ */
+static long put_cpumask(struct perfctr_cpu_mask __user *umask,
+			const struct cpumask *mask)
+{
+	const u32 nrwords = DIV_ROUND_UP(nr_cpu_ids, 32);
+	u32 room;
+
+	if (get_user(room, &umask->nrwords) ||
+	    put_user(nrwords, &umask->nrwords))
+		return -EFAULT;
+	if (room < nrwords)
+		return -EOVERFLOW;
+	/* Little endian: an array of longs is an array of words. */
+	if (copy_to_user(umask->mask, cpumask_bits(mask), nrwords * sizeof(u32)))
+		return -EFAULT;
+	return 0;
+}
+
+long perfctr_info(struct perfctr_info __user *uinfo,
+		  struct perfctr_cpu_mask __user *ucpus,
+		  struct perfctr_cpu_mask __user *uforbidden)
+{
+	long err = 0;
+
+	if (uinfo && copy_to_user(uinfo, &info, sizeof(info)))
+		return -EFAULT;
+	if (ucpus)
+		err = put_cpumask(ucpus, cpu_online_mask);
+	/* The VMM gives every virtual CPU counters of its own. */
+	if (!err && uforbidden)
+		err = put_cpumask(uforbidden, cpu_none_mask);
+	return err;
+}
+
+static int __init perfctr_module_init(void)
+{
+	int err;
+
+	err = door_init(&info);
+	if (err)
+		return err;
+	err = switch_init();
+	if (err)
+		goto close_door;
+	err = syscalls_init();
+	if (err)
+		goto stop_switch;
+	pr_info("version %s, cpu_type %u, features %#x\n",
+		info.driver_version, info.cpu_type, info.cpu_features);
+	return 0;
+
+stop_switch:
+	switch_exit();
+close_door:
+	door_exit();
+	return err;
+}
+
+static void __exit perfctr_module_exit(void)
+{
+	syscalls_exit();
+	switch_exit();
+	door_exit();
+}
+
+module_init(perfctr_module_init);
+module_exit(perfctr_module_exit);
+MODULE_DESCRIPTION("Per-thread performance counters in a perfvisor guest");
+MODULE_AUTHOR("The perfvisor developers");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * perfctr's interface to user space: API 6.0, CPU data 5.0 (perfctr 2.7.3).
+ * The layout is the same for i386 and x86-64, so compat calls need no copies.
+ */
+#ifndef PERFCTR_H
+#define PERFCTR_H
+
+#include <linux/build_bug.h>
+#include <linux/stddef.h>
+#include <linux/types.h>
+
+#define PERFCTR_ABI_VERSION	0x06000500
+#define PERFCTR_MAX_COUNTERS	18
+
+/* Holes in both system call tables; the numbers of 2004 belong to others. */
+#define PERFCTR_NR_INFO		387
+#define PERFCTR_NR_OPEN		388
+#define PERFCTR_NR_CONTROL	389
+#define PERFCTR_NR_UNLINK	390
+#define PERFCTR_NR_IRESUME	391
+#define PERFCTR_NR_READ		392
+
+struct perfctr_info {
+	__u32 abi_version;
+	char driver_version[32];
+	__u32 cpu_type;
+	__u32 cpu_features;
+	__u32 cpu_khz;
+	__u32 tsc_to_cpu_mult;
+	__u32 _reserved[3];
+};
+
+struct perfctr_cpu_mask {
+	__u32 nrwords;
+	__u32 mask[];
+};
+
+struct perfctr_sum_ctrs {
+	__u64 tsc;
+	__u64 pmc[PERFCTR_MAX_COUNTERS];
+};
+
+struct perfctr_cpu_control {
+	__u32 tsc_on;
+	__u32 nractrs;		/* elements 0..nractrs-1 accumulate */
+	__u32 nrictrs;		/* the next nrictrs interrupt on overflow */
+	__u32 pmc_map[PERFCTR_MAX_COUNTERS];
+	__u32 evntsel[PERFCTR_MAX_COUNTERS];
+	struct {
+		__u32 escr[PERFCTR_MAX_COUNTERS];
+		__u32 pebs_enable;
+		__u32 pebs_matrix_vert;
+	} p4;
+	__s32 ireset[PERFCTR_MAX_COUNTERS];
+	__u32 _reserved[4];
+};
+
+struct vperfctr_control {
+	__s32 si_signo;
+	struct perfctr_cpu_control cpu_control;
+	__u32 preserve;		/* bit i: the sum of counter i is not reset */
+	__u32 _reserved[4];
+};
+
+/* What mmap() shows, at the start of an otherwise empty page. */
+struct perfctr_cpu_state {
+	__u32 cstatus;
+	struct {
+		__u32 id;
+		__s32 isuspend_cpu;
+	} k1;			/* opaque to user space */
+	__u32 tsc_start;
+	__u64 tsc_sum;
+	struct {
+		__u32 map;
+		__u32 start;
+		__u64 sum;
+	} pmc[PERFCTR_MAX_COUNTERS];
+};
+
+static inline bool perfctr_cstatus_enabled(__u32 cstatus)
+{
+	return cstatus != 0;
+}
+
+static inline bool perfctr_cstatus_has_tsc(__u32 cstatus)
+{
+	return cstatus >> 31;
+}
+
+static inline unsigned int perfctr_cstatus_nrctrs(__u32 cstatus)
+{
+	return (cstatus >> 8) & 0x7f;
+}
+
+static_assert(sizeof(struct perfctr_info) == 64);
+static_assert(offsetof(struct perfctr_info, cpu_type) == 36);
+static_assert(sizeof(struct perfctr_sum_ctrs) == 152);
+static_assert(sizeof(struct perfctr_cpu_control) == 324);
+static_assert(offsetof(struct perfctr_cpu_control, pmc_map) == 12);
+static_assert(offsetof(struct perfctr_cpu_control, evntsel) == 84);
+static_assert(offsetof(struct perfctr_cpu_control, p4) == 156);
+static_assert(offsetof(struct perfctr_cpu_control, ireset) == 236);
+static_assert(sizeof(struct vperfctr_control) == 348);
+static_assert(offsetof(struct vperfctr_control, preserve) == 328);
+static_assert(sizeof(struct perfctr_cpu_state) == 312);
+static_assert(offsetof(struct perfctr_cpu_state, tsc_sum) == 16);
+static_assert(offsetof(struct perfctr_cpu_state, pmc) == 24);
+
+#endif

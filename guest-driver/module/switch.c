@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Following threads: their counters run when they run. Fork needs no hook, as
+ * the kernel gives a child no notifiers; exec needs none, as it keeps them.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/irqflags.h>
+#include <linux/percpu.h>
+#include <linux/preempt.h>
+#include <linux/printk.h>
+#include <linux/string.h>
+#include <linux/timer.h>
+#include <linux/tracepoint.h>
+
+#include "vperfctr.h"
+
+/*
+ * User space reads the TSC as tsc_sum + (u32)(now - tsc_start), so no period
+ * may be as long as 2^32 cycles, even if its thread is never switched.
+ */
+#define SAMPLING_PERIOD	(HZ / 4)
+
+static DEFINE_PER_CPU(struct timer_list, sampling_timer);
+static struct tracepoint *exit_tracepoint;
+static struct preempt_ops switch_ops;
+
+/*
+ * The notifier is the thread's pointer to its state. Only a running thread
+ * changes its own list, so @task is current, or is not running and cannot be
+ * until the caller lets it.
+ */
+struct vperfctr *vperfctr_of(struct task_struct *task)
+{
+	struct preempt_notifier *notifier;
+
+	hlist_for_each_entry(notifier, &task->preempt_notifiers, link)
+		if (notifier->ops == &switch_ops)
+			return container_of(notifier, struct vperfctr, notifier);
+	return NULL;
+}
+
+/*
+ * In the old thread's context, with interrupts off and the run queue locked.
+ * If the new thread counts too, one exit serves both.
+ */
+static void switch_out(struct preempt_notifier *notifier,
+		       struct task_struct *next_task)
+{
+	struct vperfctr *prev = container_of(notifier, struct vperfctr, notifier);
+	struct vperfctr *next;
+	int err;
+
+	if (!prev->counters.attached)
+		return;
+	next = vperfctr_of(next_task);
+	if (!next || !next->counters.enabled) {
+		door_suspend(&prev->counters);
+		return;
+	}
+	err = door_switch(&prev->counters, &next->counters);
+	if (err)
+		door_lost(&next->counters, err);
+}
+
+/* In the new thread's context, with interrupts on and preemption off. */
+static void switch_in(struct preempt_notifier *notifier, int cpu)
+{
+	struct vperfctr *state = container_of(notifier, struct vperfctr, notifier);
+	struct timer_list *timer = this_cpu_ptr(&sampling_timer);
+	unsigned long flags;
+	int err;
+
+	local_irq_save(flags);
+	if (state->counters.enabled && !state->counters.attached) {
+		err = door_resume(&state->counters);
+		if (err)
+			door_lost(&state->counters, err);
+	}
+	local_irq_restore(flags);
+
+	if (state->counters.attached && !timer_pending(timer))
+		mod_timer(timer, jiffies + SAMPLING_PERIOD);
+}
+
+static struct preempt_ops switch_ops = {
+	.sched_in = switch_in,
+	.sched_out = switch_out,
+};
+
+/* In a softirq, so current is whom it interrupted. */
+static void switch_sample(struct timer_list *timer)
+{
+	struct vperfctr *state = vperfctr_of(current);
+	unsigned long flags;
+
+	/* Moved here when its CPU went offline: it belongs to that CPU. */
+	if (timer != this_cpu_ptr(&sampling_timer))
+		return;
+	if (!state)
+		return;
+
+	local_irq_save(flags);
+	if (state->counters.attached)
+		door_sample(&state->counters);
+	local_irq_restore(flags);
+	mod_timer(timer, jiffies + SAMPLING_PERIOD);
+}
+
+/* Begin to follow the current thread. */
+void vperfctr_watch(struct vperfctr *state)
+{
+	unsigned long flags;
+
+	preempt_notifier_init(&state->notifier, &switch_ops);
+	local_irq_save(flags);
+	preempt_notifier_register(&state->notifier);
+	local_irq_restore(flags);
+}
+
+void vperfctr_unwatch(struct vperfctr *state)
+{
+	preempt_notifier_unregister(&state->notifier);
+}
+
+static void switch_exit_thread(void *unused, struct task_struct *task)
+{
+	struct vperfctr *state = vperfctr_of(task);
+
+	if (state)
+		vperfctr_unlink_self(state);
+}
+
+static void switch_find_tracepoint(struct tracepoint *tp, void *unused)
+{
+	if (!strcmp(tp->name, "sched_process_exit"))
+		exit_tracepoint = tp;
+}
+
+int __init switch_init(void)
+{
+	int cpu, err;
+
+	/* The tracepoint itself is not exported to modules. */
+	for_each_kernel_tracepoint(switch_find_tracepoint, NULL);
+	if (!exit_tracepoint) {
+		pr_err("this kernel has no tracepoint sched_process_exit\n");
+		return -ENOENT;
+	}
+	err = tracepoint_probe_register(exit_tracepoint, switch_exit_thread, NULL);
+	if (err)
+		return err;
+
+	for_each_possible_cpu(cpu)
+		timer_setup(per_cpu_ptr(&sampling_timer, cpu), switch_sample,
+			    TIMER_PINNED);
+	/* For as long as we are loaded: a thread that exits cannot sleep. */
+	preempt_notifier_inc();
+	return 0;
+}
+
+void switch_exit(void)
+{
+	int cpu;
+
+	preempt_notifier_dec();
+	tracepoint_probe_unregister(exit_tracepoint, switch_exit_thread, NULL);
+	tracepoint_synchronize_unregister();
+	for_each_possible_cpu(cpu)
+		del_timer_sync(per_cpu_ptr(&sampling_timer, cpu));
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A thread's counters, as an object with a life of its own. */
+#ifndef VPERFCTR_H
+#define VPERFCTR_H
+
+#include <linux/preempt.h>
+#include <linux/refcount.h>
+#include <linux/sched.h>
+
+#include "door.h"
+
+struct vperfctr {
+	/* One for the thread while linked, one for each open file. */
+	refcount_t refs;
+	/*
+	 * The thread that counts, or NULL for ever once unlinked. Set and
+	 * cleared by the thread itself. For others it tells whether the
+	 * state is final, and the pointer is compared, never followed.
+	 */
+	struct task_struct *owner;
+	struct preempt_notifier notifier;
+	struct door_state counters;
+	int si_signo;
+};
+
+/* vperfctr.c: the object and the calls on it */
+void vperfctr_put(struct vperfctr *state);
+void vperfctr_unlink_self(struct vperfctr *state);
+long vperfctr_open(int tid, int creat);
+long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol);
+long vperfctr_unlink(int fd);
+long vperfctr_iresume(int fd);
+long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
+		   struct vperfctr_control __user *ucontrol);
+
+/* switch.c: following threads */
+struct vperfctr *vperfctr_of(struct task_struct *task);
+void vperfctr_watch(struct vperfctr *state);
+void vperfctr_unwatch(struct vperfctr *state);
+int switch_init(void);
+void switch_exit(void);
+
+/* file.c: file descriptors */
+struct file *vperfctr_file_new(struct vperfctr *state);
+bool vperfctr_is_file(struct file *file);
+
+/* syscall.c: entry points */
+int syscalls_init(void);
+void syscalls_exit(void);
+
+/* main.c */
+struct perfctr_cpu_mask;
+long perfctr_info(struct perfctr_info __user *uinfo,
+		  struct perfctr_cpu_mask __user *ucpus,
+		  struct perfctr_cpu_mask __user *uforbidden);
+
+#endif

@@ -1,0 +1,233 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
+#[derive(Debug, Parser)]
+#[command(name = "perfvisor", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    /// Run this command in the lab machine: an emulated host with an exact PMU
+    #[arg(long, global = true)]
+    pub lab: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Boot a guest and run a command in it as root; without a command, a shell
+    ///
+    /// The command's standard input, output and error are this command's. The exit status is the command's; 128+N
+    /// when signal N killed it, 126 when it cannot be executed, 127 when it is not found, 125 when perfvisor itself
+    /// fails.
+    Run(Run),
+    /// Show what every vCPU of a running machine has counted
+    Dump(Dump),
+    /// List the running machines
+    List,
+    /// Say what this host can do and what is missing, each with its remedy
+    Doctor,
+    /// Print a completion script for a shell
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The machine's name, for dump and list [default: vm-PID]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Number of virtual CPUs
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub vcpus: u32,
+    /// Memory of the guest: bytes, or with suffix K, M or G
+    #[arg(long, default_value = "512M", value_name = "SIZE")]
+    pub memory: Size,
+    /// A bzImage, or 6.1 or 6.12 for a kernel that 'cargo xtask setup' fetched
+    #[arg(long, default_value = "6.12", value_name = "FILE")]
+    pub kernel: PathBuf,
+    /// An initial RAM disk instead of the one that belongs to the kernel
+    #[arg(long, value_name = "FILE")]
+    pub initrd: Option<PathBuf>,
+    /// The PMU that the guest sees: auto, k7, k8, generic (time-stamp counter only), none
+    #[arg(long, default_value = "auto", value_name = "MODEL")]
+    pub pmu: Pmu,
+    /// Where counts come from
+    #[arg(long, value_enum, default_value_t = Source::Auto)]
+    pub source: Source,
+    /// Put a host file or directory into the guest, programs with their shared libraries
+    #[arg(long = "copy", value_name = "HOSTPATH[:GUESTPATH]")]
+    pub copies: Vec<Copy>,
+    /// Write the guest's serial console to a file; '-' is standard error
+    #[arg(long, value_name = "FILE")]
+    pub console: Option<PathBuf>,
+    /// Write the final dump to a file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Words to add to the kernel's command line
+    #[arg(long, value_name = "WORDS")]
+    pub append: Option<String>,
+    /// Give the command a terminal (a shell has one when perfvisor has)
+    #[arg(short, long)]
+    pub tty: bool,
+    /// A cpio archive of copied files, made by another perfvisor
+    #[arg(long, hide = true)]
+    pub overlay: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub argv: Vec<String>,
+}
+
+/// Options of `dump`.
+#[derive(Debug, Args)]
+pub struct Dump {
+    /// The machine; may be left out while only one is running
+    pub name: Option<String>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// How a dump is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For reading
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Sources of counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Source {
+    /// The best that this host has
+    Auto,
+    /// The host kernel's perf events
+    Perf,
+}
+
+/// A model of PMU, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pmu {
+    /// The model nearest the host's.
+    Auto,
+    /// This model.
+    Model(vpmu::Model),
+    /// No PMU.
+    None,
+}
+
+impl FromStr for Pmu {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            _ => text.parse().map(Self::Model).map_err(|_| {
+                format!("there is no model '{text}'; there are auto, k7, k8, generic and none")
+            }),
+        }
+    }
+}
+
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("'{text}' is not a size; write for example 512M or 2G");
+        let (digits, shift) = match text.char_indices().next_back() {
+            Some((i, 'K' | 'k')) => (&text[..i], 10),
+            Some((i, 'M' | 'm')) => (&text[..i], 20),
+            Some((i, 'G' | 'g')) => (&text[..i], 30),
+            _ => (text, 0),
+        };
+        let number: u64 = digits.parse().map_err(|_| bad())?;
+        number.checked_mul(1 << shift).map(Self).ok_or_else(bad)
+    }
+}
+
+/// A file to copy into the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// On the host.
+    pub host: PathBuf,
+    /// In the guest.
+    pub guest: PathBuf,
+}
+
+impl FromStr for Copy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, guest) = match text.split_once(':') {
+            Some((host, guest)) => (PathBuf::from(host), PathBuf::from(guest)),
+            None => {
+                let host = PathBuf::from(text);
+                let guest = std::path::absolute(&host).map_err(|e| format!("'{text}': {e}"))?;
+                (host, guest)
+            }
+        };
+        if host.as_os_str().is_empty() {
+            return Err(format!("'{text}' names no file on the host"));
+        }
+        if !guest.is_absolute() {
+            return Err(format!("'{}' is not an absolute path in the guest", guest.display()));
+        }
+        Ok(Self { host, guest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        let size = |text: &str| text.parse::<Size>().map(|s| s.0);
+        assert_eq!(size("512M"), Ok(512 << 20));
+        assert_eq!(size("2g"), Ok(2 << 30));
+        assert_eq!(size("4096"), Ok(4096));
+        for bad in ["", "M", "-1", "1T", "1.5G", "99999999999G", "é"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn copies() {
+        let copy = |text: &str| text.parse::<Copy>();
+        assert_eq!(copy("a:/b").unwrap(), Copy { host: "a".into(), guest: "/b".into() });
+        assert_eq!(copy("/x/y").unwrap().guest, PathBuf::from("/x/y"));
+        assert!(copy("a:b").is_err());
+        assert!(copy(":/b").is_err());
+    }
+
+    #[test]
+    fn lab_may_stand_before_and_after_the_command() {
+        for line in [["perfvisor", "--lab", "list"], ["perfvisor", "list", "--lab"]] {
+            assert!(Cli::parse_from(line).lab);
+        }
+        let cli = Cli::parse_from(["perfvisor", "run", "--", "ls", "--lab"]);
+        assert!(!cli.lab);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(run.argv, ["ls", "--lab"]);
+    }
+}

@@ -1,0 +1,188 @@
+//! `perfvisor doctor`: what this host can do, what is missing, and the remedy for each.
+
+use std::process::ExitCode;
+
+use images::layout::Layout;
+use kvm_ioctls::{Cap, Kvm};
+
+use crate::host::{self, ring0};
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    /// Works, but not as well as it could, or not needed now.
+    Note,
+    /// Guests cannot run here with counters.
+    Missing,
+}
+
+/// One line of the report.
+struct Finding {
+    verdict: Verdict,
+    subject: &'static str,
+    what: String,
+    remedy: Option<String>,
+}
+
+fn finding(verdict: Verdict, subject: &'static str, what: impl Into<String>) -> Finding {
+    Finding { verdict, subject, what: what.into(), remedy: None }
+}
+
+impl Finding {
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// Print the report. The exit status is 0 when guests with counters can run on this host itself.
+pub fn doctor() -> ExitCode {
+    let mut findings = kvm();
+    findings.push(pmu());
+    findings.push(paranoid());
+    findings.push(nmi_watchdog());
+    findings.push(module());
+    findings.extend(images());
+    for finding in &findings {
+        let mark = match finding.verdict {
+            Verdict::Good => "ok     ",
+            Verdict::Note => "note   ",
+            Verdict::Missing => "MISSING",
+        };
+        println!("{mark}  {:<18} {}", finding.subject, finding.what);
+        if let Some(remedy) = &finding.remedy {
+            println!("         {:<18} -> {remedy}", "");
+        }
+    }
+    let able = findings.iter().all(|f| f.verdict != Verdict::Missing);
+    println!();
+    if able {
+        println!("Guests with counters run on this host.");
+        ExitCode::SUCCESS
+    } else {
+        println!("Guests with counters do not run on this host itself; 'perfvisor run' uses the lab machine.");
+        ExitCode::FAILURE
+    }
+}
+
+fn kvm() -> Vec<Finding> {
+    let kvm = match Kvm::new() {
+        Ok(kvm) => kvm,
+        Err(e) => {
+            let remedy = match e.errno() {
+                libc::EACCES | libc::EPERM => "join the group that owns /dev/kvm: sudo usermod -aG kvm $USER, then log in again",
+                _ => "enable virtualisation in the firmware and load the module: sudo modprobe kvm-amd, or kvm-intel",
+            };
+            return vec![
+                finding(Verdict::Missing, "KVM", format!("/dev/kvm: {e}")).remedy(remedy),
+            ];
+        }
+    };
+    let mut findings = vec![finding(
+        Verdict::Good,
+        "KVM",
+        format!("API version {}, up to {} vCPUs", kvm.get_api_version(), kvm.get_max_vcpus()),
+    )];
+    let needed = [
+        (Cap::Irqchip, "in-kernel irqchip"),
+        (Cap::Irqfd, "irqfd"),
+        (Cap::Ioeventfd, "ioeventfd"),
+        (Cap::ImmediateExit, "immediate exit"),
+        (Cap::X86UserSpaceMsr, "MSR exits"),
+        (Cap::X86MsrFilter, "MSR filter"),
+    ];
+    let absent: Vec<&str> = needed.iter().filter(|(cap, _)| !kvm.check_extension(*cap)).map(|(_, name)| *name).collect();
+    findings.push(if absent.is_empty() {
+        finding(Verdict::Good, "KVM capabilities", needed.map(|(_, name)| name).join(", "))
+    } else {
+        finding(Verdict::Missing, "KVM capabilities", format!("without {}", absent.join(", ")))
+            .remedy("use a host kernel of Linux 5.10 or later")
+    });
+    let can_disable = kvm.check_extension_raw(u64::from(kvm_bindings::KVM_CAP_PMU_CAPABILITY)) > 0;
+    findings.push(if can_disable {
+        finding(Verdict::Good, "KVM's own vPMU", "can be switched off for a guest")
+    } else {
+        finding(Verdict::Note, "KVM's own vPMU", "cannot be switched off for one guest; a guest's RDPMC may read KVM's")
+            .remedy("a host kernel of Linux 5.18 or later can")
+    });
+    findings.push(match ring0::speed(&kvm) {
+        Ok(speed) if speed >= host::SLOWEST => {
+            finding(Verdict::Good, "guest kernel code", format!("{:.0} million instructions a second", speed as f64 / 1e6))
+        }
+        Ok(speed) => finding(
+            Verdict::Missing,
+            "guest kernel code",
+            format!("{:.1} million instructions a second: this KVM emulates ring 0, Linux does not boot on it", speed as f64 / 1e6),
+        )
+        .remedy("run on a machine whose KVM is not itself emulated"),
+        Err(e) => finding(Verdict::Missing, "guest kernel code", format!("a small test guest did not run: {e}")),
+    });
+    findings
+}
+
+fn pmu() -> Finding {
+    match vpmu::perf::probe() {
+        Ok(()) => finding(Verdict::Good, "PMU", "perf counts guest instructions"),
+        Err(e) => finding(Verdict::Missing, "PMU", e.to_string()).remedy(e.remedy()),
+    }
+}
+
+fn read_number(path: &str) -> Option<i64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn paranoid() -> Finding {
+    const SUBJECT: &str = "perf permissions";
+    match read_number("/proc/sys/kernel/perf_event_paranoid") {
+        None => finding(Verdict::Note, SUBJECT, "this kernel has no perf events"),
+        Some(level) if level <= 1 => {
+            finding(Verdict::Good, SUBJECT, format!("perf_event_paranoid is {level}: every user may count guests"))
+        }
+        Some(level) if rustix::process::geteuid().is_root() => {
+            finding(Verdict::Good, SUBJECT, format!("perf_event_paranoid is {level}, and root may count guests"))
+        }
+        Some(level) => finding(
+            Verdict::Note,
+            SUBJECT,
+            format!("perf_event_paranoid is {level}: guest kernel code can be counted only with CAP_PERFMON"),
+        )
+        .remedy("sudo sysctl kernel.perf_event_paranoid=1"),
+    }
+}
+
+fn nmi_watchdog() -> Finding {
+    match read_number("/proc/sys/kernel/nmi_watchdog") {
+        Some(1) => finding(Verdict::Note, "NMI watchdog", "on: it holds one counter of every CPU")
+            .remedy("sudo sysctl kernel.nmi_watchdog=0"),
+        _ => finding(Verdict::Good, "NMI watchdog", "off: every counter is free"),
+    }
+}
+
+fn module() -> Finding {
+    if std::path::Path::new("/dev/perfctr-host").exists() {
+        finding(Verdict::Note, "kernel module", "perfctr_host is loaded; this version counts with perf")
+    } else {
+        finding(Verdict::Note, "kernel module", "perfctr_host is not loaded; this version counts with perf and needs none")
+    }
+}
+
+fn images() -> Vec<Finding> {
+    let layout = match Layout::open() {
+        Ok(layout) => layout,
+        Err(e) => return vec![finding(Verdict::Missing, "images", format!("{e:#}"))],
+    };
+    let mut findings: Vec<Finding> = Layout::series()
+        .map(|series| match layout.kernel(series) {
+            Some(image) => finding(Verdict::Good, "guest kernel", format!("{series}: {}", image.release)),
+            None => finding(Verdict::Missing, "guest kernel", format!("{series}: not there")).remedy(layout.remedy()),
+        })
+        .collect();
+    findings.push(match layout.lab() {
+        Some(_) => finding(Verdict::Good, "lab machine", "ready"),
+        // The lab is no guest's need inside the lab itself.
+        None if crate::place::inside_lab() => finding(Verdict::Good, "lab machine", "this is it"),
+        None => finding(Verdict::Note, "lab machine", "not there").remedy(layout.remedy()),
+    });
+    findings
+}

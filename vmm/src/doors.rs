@@ -1,0 +1,97 @@
+//! The doors of one vCPU of a Linux machine: ports, the session console, and its virtual PMU.
+
+use std::sync::Arc;
+
+use vm_memory::GuestMemoryMmap;
+use vpmu::{HostPmu, MsrOutcome, VirtualPmu};
+
+use crate::devices::ports::{Ports, Stop};
+use crate::dump::{Exits, VcpuDump};
+use crate::machine::layout;
+use crate::vcpu::Counting;
+use crate::vcpu::exit::{Doors, GeneralProtection};
+use crate::virtio::MmioTransport;
+
+/// See the module.
+pub(crate) struct VcpuDoors<H: HostPmu> {
+    index: u8,
+    ports: Arc<Ports>,
+    session: Arc<MmioTransport>,
+    pmu: Option<VirtualPmu<H>>,
+    memory: GuestMemoryMmap,
+    exits: Exits,
+}
+
+impl<H: HostPmu> VcpuDoors<H> {
+    pub(crate) fn new(
+        index: u8,
+        ports: Arc<Ports>,
+        session: Arc<MmioTransport>,
+        pmu: Option<VirtualPmu<H>>,
+        memory: GuestMemoryMmap,
+    ) -> Self {
+        Self { index, ports, session, pmu, memory, exits: Exits::default() }
+    }
+}
+
+/// Offset into the session console's registers, if `address` is there.
+fn session_offset(address: u64) -> Option<u64> {
+    address.checked_sub(layout::VIRTIO_MMIO).filter(|offset| *offset < layout::VIRTIO_MMIO_SIZE)
+}
+
+impl<H: HostPmu> Doors for VcpuDoors<H> {
+    fn port_read(&mut self, port: u16, data: &mut [u8]) {
+        self.exits.port += 1;
+        self.ports.read(port, data);
+    }
+
+    fn port_write(&mut self, port: u16, data: &[u8]) -> Option<Stop> {
+        self.exits.port += 1;
+        self.ports.write(port, data)
+    }
+
+    fn mmio_read(&mut self, address: u64, data: &mut [u8]) {
+        self.exits.mmio += 1;
+        match session_offset(address) {
+            Some(offset) => self.session.read(offset, data),
+            None => data.fill(0),
+        }
+    }
+
+    fn mmio_write(&mut self, address: u64, data: &[u8]) {
+        self.exits.mmio += 1;
+        if let Some(offset) = session_offset(address) {
+            self.session.write(offset, data);
+        }
+    }
+
+    fn rdmsr(&mut self, index: u32) -> Result<u64, GeneralProtection> {
+        self.exits.msr += 1;
+        match self.pmu.as_mut().map(|pmu| pmu.rdmsr(index)) {
+            Some(MsrOutcome::Value(value)) => Ok(value),
+            _ => Err(GeneralProtection),
+        }
+    }
+
+    fn wrmsr(&mut self, index: u32, value: u64) -> Result<(), GeneralProtection> {
+        self.exits.msr += 1;
+        match self.pmu.as_mut().map(|pmu| pmu.wrmsr(index, value, &self.memory)) {
+            Some(MsrOutcome::Handled) => Ok(()),
+            _ => Err(GeneralProtection),
+        }
+    }
+}
+
+impl<H: HostPmu> Counting for VcpuDoors<H> {
+    fn dump(&mut self) -> VcpuDump {
+        let pmu = self.pmu.as_mut().map(|pmu| pmu.snapshot(&self.memory));
+        VcpuDump { index: self.index, exits: self.exits, pmu }
+    }
+
+    fn finish(&mut self) -> VcpuDump {
+        if let Some(pmu) = &mut self.pmu {
+            pmu.stop(&self.memory);
+        }
+        self.dump()
+    }
+}

@@ -1,0 +1,103 @@
+//! What the host saw: every vCPU's counters and exits, as a table or as JSON.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// One machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MachineDump {
+    /// Its name.
+    pub name: String,
+    /// Process id of its VMM.
+    pub pid: u32,
+    /// Milliseconds since it started.
+    pub uptime_ms: u64,
+    /// Its vCPUs.
+    pub vcpus: Vec<VcpuDump>,
+}
+
+/// One vCPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VcpuDump {
+    /// Its number.
+    pub index: u8,
+    /// Exits to the VMM since the start, by kind.
+    pub exits: Exits,
+    /// Its virtual PMU; `None` with `--pmu none`.
+    pub pmu: Option<vpmu::Snapshot>,
+}
+
+/// Exits to user space, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exits {
+    /// RDMSR and WRMSR.
+    pub msr: u64,
+    /// Port input and output.
+    pub port: u64,
+    /// Memory-mapped input and output.
+    pub mmio: u64,
+}
+
+/// `dumps` for reading. Counts are events attributed to guest threads, in the guest's own event numbers.
+pub fn table(dump: &MachineDump) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "{}: pid {}, {} vCPUs, up {:.1} s",
+        dump.name,
+        dump.pid,
+        dump.vcpus.len(),
+        dump.uptime_ms as f64 / 1000.0
+    );
+    for vcpu in &dump.vcpus {
+        let _ = vcpu_table(&mut out, vcpu);
+    }
+    out
+}
+
+fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
+    let exits = vcpu.exits;
+    let Some(pmu) = &vcpu.pmu else {
+        writeln!(out, "\nvCPU {}: no PMU", vcpu.index)?;
+        return writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio);
+    };
+    writeln!(
+        out,
+        "\nvCPU {}: {} ({} counters of {} bits), source {}",
+        vcpu.index, pmu.model_name, pmu.counters, pmu.width, pmu.source
+    )?;
+    writeln!(out, "  tsc                  {:>19}", pmu.tsc)?;
+    for event in &pmu.events {
+        let loaded = if event.loaded { "" } else { "  (not loaded now)" };
+        writeln!(out, "  event 0x{:08X}     {:>19}{loaded}", event.evntsel, event.total)?;
+    }
+    if pmu.others != 0 {
+        writeln!(out, "  other events         {:>19}", pmu.others)?;
+    }
+    if pmu.lost != 0 {
+        writeln!(out, "  not counted          {:>19} counter periods", pmu.lost)?;
+    }
+    match &pmu.attached {
+        Some(state) => writeln!(out, "  attached   state {:#x}, control {}", state.page, state.id)?,
+        None => writeln!(out, "  attached   nothing")?,
+    }
+    writeln!(out, "  writes     made {}, avoided {}", pmu.writes.made, pmu.writes.avoided)?;
+    let door = pmu.door;
+    writeln!(
+        out,
+        "  door       control {}, suspend {}, resume {}, switch {}, sample {}, retries {}, errors {}",
+        door.update_control,
+        door.suspend,
+        door.resume,
+        door.switch,
+        door.sample,
+        door.retries,
+        door.errors + door.unknown
+    )?;
+    if let Some(refusal) = &pmu.last_refusal {
+        writeln!(out, "  refused    {refusal}")?;
+    }
+    writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio)
+}

@@ -1,0 +1,187 @@
+//! Loading of a Linux kernel by the 64-bit boot protocol (Documentation/arch/x86/boot.rst).
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use linux_loader::bootparam::{boot_e820_entry, boot_params};
+use linux_loader::configurator::{BootConfigurator, BootParams, linux::LinuxBootConfigurator};
+use linux_loader::loader::{KernelLoader, bzimage::BzImage};
+use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+use super::{Error, acpi, layout, memory};
+
+/// `xloadflags`: the kernel has the 64-bit entry point at 0x200.
+const XLF_KERNEL_64: u16 = 1;
+/// `type_of_loader`: undefined.
+const LOADER_UNDEFINED: u8 = 0xFF;
+const E820_RAM: u32 = 1;
+const E820_RESERVED: u32 = 2;
+/// Offset of the 64-bit entry from the start of the protected-mode kernel.
+const ENTRY_64: u64 = 0x200;
+
+/// The parts of an initial RAM disk: one file, and what is put behind it.
+#[derive(Debug, Default)]
+pub struct Initrd {
+    /// A cpio archive, compressed or not.
+    pub base: Option<std::path::PathBuf>,
+    /// An uncompressed cpio archive that the kernel unpacks over the first.
+    pub overlay: Vec<u8>,
+}
+
+/// Put kernel, initial RAM disk, command line, ACPI tables and boot parameters into memory.
+/// Returns the address at which the first vCPU starts.
+pub(super) fn load(
+    memory: &GuestMemoryMmap,
+    kernel: &Path,
+    initrd: &Initrd,
+    cmdline: &str,
+    vcpus: u8,
+) -> Result<u64, Error> {
+    let bad_kernel = |reason: String| Error::Kernel { path: kernel.to_owned(), reason };
+    let mut file = File::open(kernel).map_err(|e| bad_kernel(e.to_string()))?;
+    check_length(&mut file).map_err(bad_kernel)?;
+    let loaded = BzImage::load(memory, None, &mut file, Some(GuestAddress(layout::HIGH_MEMORY)))
+        .map_err(|e| bad_kernel(format!("not a bzImage that fits into the guest's memory ({e})")))?;
+    let mut header =
+        loaded.setup_header.ok_or_else(|| bad_kernel("it has no setup header".to_owned()))?;
+    if { header.version } < 0x020C || { header.xloadflags } & XLF_KERNEL_64 == 0 {
+        return Err(bad_kernel("it has no 64-bit entry point (boot protocol below 2.12)".to_owned()));
+    }
+
+    // The kernel decompresses itself to pref_address and works within init_size bytes of it; the initial
+    // RAM disk must stay clear of that.
+    let kernel_end = loaded.kernel_end.max({ header.pref_address } + u64::from({ header.init_size }));
+    let (initrd_at, initrd_size) =
+        load_initrd(memory, initrd, kernel_end, u64::from({ header.initrd_addr_max }))?;
+
+    header.type_of_loader = LOADER_UNDEFINED;
+    header.ramdisk_image = initrd_at as u32;
+    header.ramdisk_size = initrd_size as u32;
+    header.cmd_line_ptr = layout::CMDLINE as u32;
+    let limit = layout::CMDLINE_MAX.min({ header.cmdline_size } as usize + 1);
+    if cmdline.len() >= limit || cmdline.contains('\0') {
+        return Err(Error::CommandLine { length: cmdline.len(), limit: limit - 1 });
+    }
+    memory
+        .write_slice(&[cmdline.as_bytes(), b"\0"].concat(), GuestAddress(layout::CMDLINE))
+        .map_err(Error::Memory)?;
+
+    let mut params =
+        boot_params { hdr: header, acpi_rsdp_addr: acpi::write(memory, vcpus)?, ..Default::default() };
+    for (i, entry) in e820(memory).into_iter().enumerate() {
+        params.e820_table[i] = entry;
+        params.e820_entries = i as u8 + 1;
+    }
+    LinuxBootConfigurator::write_bootparams(
+        &BootParams::new(&params, GuestAddress(layout::ZERO_PAGE)),
+        memory,
+    )
+    .map_err(|e| bad_kernel(e.to_string()))?;
+    Ok(loaded.kernel_load.raw_value() + ENTRY_64)
+}
+
+/// A truncated image would load and then die in the guest without a word: compare the file with the length its
+/// header states (`syssize`, in 16-byte units, protected-mode part).
+fn check_length(file: &mut File) -> Result<(), String> {
+    let mut head = [0u8; 0x208];
+    file.read_exact(&mut head).map_err(|_| "not a Linux kernel: the file is too short".to_owned())?;
+    if &head[0x202..0x206] != b"HdrS" {
+        return Err("not a bzImage: it lacks the setup header's magic".to_owned());
+    }
+    let setup_sectors = if head[0x1F1] == 0 { 4 } else { u64::from(head[0x1F1]) };
+    let mut syssize = [0u8; 4];
+    syssize.copy_from_slice(&head[0x1F4..0x1F8]);
+    let stated = (setup_sectors + 1) * 512 + u64::from(u32::from_le_bytes(syssize)) * 16;
+    let actual = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
+    if actual < stated {
+        return Err(format!("truncated: {actual} bytes of the {stated} that its header states"));
+    }
+    Ok(())
+}
+
+/// Put the initial RAM disk as high as it may lie, page-aligned.
+fn load_initrd(
+    memory: &GuestMemoryMmap,
+    initrd: &Initrd,
+    kernel_end: u64,
+    highest: u64,
+) -> Result<(u64, u64), Error> {
+    let bad = |reason: String| Error::Initrd {
+        path: initrd.base.clone().unwrap_or_else(|| "(copied files)".into()),
+        reason,
+    };
+    let mut base = match &initrd.base {
+        Some(path) => Some(File::open(path).map_err(|e| bad(e.to_string()))?),
+        None => None,
+    };
+    let base_size = match &base {
+        Some(file) => file.metadata().map_err(|e| bad(e.to_string()))?.len(),
+        None => 0,
+    };
+    // The kernel skips zero bytes between archives and wants the next one 4-byte aligned.
+    let overlay_offset = base_size.next_multiple_of(4);
+    let size = overlay_offset + initrd.overlay.len() as u64;
+    if size == 0 {
+        return Ok((0, 0));
+    }
+    let top = memory::low_end(memory).min(highest.saturating_add(1));
+    let at = top
+        .checked_sub(size)
+        .map(|at| at & !0xFFF)
+        .filter(|at| *at >= kernel_end.next_multiple_of(0x1000))
+        .ok_or_else(|| {
+            bad(format!(
+                "{} MiB do not fit beside the kernel; give the guest more memory (--memory)",
+                size.div_ceil(1 << 20)
+            ))
+        })?;
+    if let Some(file) = &mut base {
+        memory
+            .read_exact_volatile_from(GuestAddress(at), file, base_size as usize)
+            .map_err(|e| bad(e.to_string()))?;
+    }
+    memory.write_slice(&initrd.overlay, GuestAddress(at + overlay_offset)).map_err(Error::Memory)?;
+    Ok((at, size))
+}
+
+fn e820(memory: &GuestMemoryMmap) -> Vec<boot_e820_entry> {
+    let entry = |addr, end: u64, type_| boot_e820_entry { addr, size: end - addr, type_ };
+    let low_end = memory::low_end(memory);
+    let mut map = vec![
+        entry(0, layout::LOW_MEMORY_END, E820_RAM),
+        entry(layout::ACPI, layout::ACPI_END, E820_RESERVED),
+        entry(layout::HIGH_MEMORY, low_end, E820_RAM),
+    ];
+    let end = memory.last_addr().raw_value() + 1;
+    if end > layout::ABOVE_4G {
+        map.push(entry(layout::ABOVE_4G, end, E820_RAM));
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn image(sectors: u8, syssize: u32, length: usize) -> tempfile::NamedTempFile {
+        let mut bytes = vec![0u8; length];
+        bytes[0x1F1] = sectors;
+        bytes[0x1F4..0x1F8].copy_from_slice(&syssize.to_le_bytes());
+        bytes[0x202..0x206].copy_from_slice(b"HdrS");
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn truncated_kernels_are_told_from_whole_ones() {
+        let whole = 2 * 512 + 16 * 100;
+        let check = |f: &tempfile::NamedTempFile| check_length(&mut f.reopen().unwrap());
+        assert_eq!(check(&image(1, 100, whole)), Ok(()));
+        assert!(check(&image(1, 100, whole - 1)).unwrap_err().starts_with("truncated"));
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        assert!(check(&empty).unwrap_err().contains("too short"));
+    }
+}

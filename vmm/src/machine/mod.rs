@@ -1,0 +1,320 @@
+//! The machine: KVM's VM with its memory, devices and vCPUs, from construction to its end.
+
+mod acpi;
+pub mod boot;
+mod cpuid;
+mod filter;
+pub(crate) mod layout;
+mod memory;
+mod registers;
+mod tsc;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use kvm_bindings::kvm_userspace_memory_region;
+use kvm_ioctls::{IoEventAddress, Kvm, VmFd};
+use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vpmu::{ControlTable, HostPmu, PmuConfig, VirtualPmu};
+
+use crate::devices::console::{Output, Tail};
+use crate::devices::ports::{Ports, Stop};
+use crate::doors::VcpuDoors;
+use crate::dump::VcpuDump;
+use crate::vcpu::{Remote, Report, Vcpu};
+use crate::virtio::MmioTransport;
+use boot::Initrd;
+pub use memory::LEAST as LEAST_MEMORY;
+
+/// APIC ids are 8 bits in the tables that this machine writes, and 255 means all.
+pub const MOST_VCPUS: u8 = 254;
+
+/// Why a machine could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No /dev/kvm.
+    #[error("/dev/kvm: {0}; see 'perfvisor doctor'")]
+    OpenKvm(kvm_ioctls::Error),
+    /// KVM refused something.
+    #[error("KVM refused {0}: {1}")]
+    Kvm(&'static str, kvm_ioctls::Error),
+    /// KVM cannot keep PMU registers from the guest.
+    #[error("this KVM has no MSR filter (Linux 5.10 or later has): it would answer PMU registers itself")]
+    NoMsrFilter,
+    /// Too many CPUID leaves.
+    #[error("{0} CPUID leaves are more than KVM takes")]
+    TooManyCpuidLeaves(usize),
+    /// Wrong number of vCPUs.
+    #[error("{asked} vCPUs cannot be had: this host's KVM allows 1 to {most}")]
+    Vcpus {
+        /// What was asked for.
+        asked: u32,
+        /// What can be had.
+        most: u32,
+    },
+    /// Too little memory.
+    #[error("{} MiB of memory are too little: give the guest at least {} MiB", .asked >> 20, memory::LEAST >> 20)]
+    TooLittleMemory {
+        /// What was asked for, in bytes.
+        asked: u64,
+    },
+    /// Too much memory.
+    #[error("{} MiB of memory are more than this host has ({} MiB)", .asked >> 20, .host >> 20)]
+    TooMuchMemory {
+        /// What was asked for, in bytes.
+        asked: u64,
+        /// What there is, in bytes.
+        host: u64,
+    },
+    /// The host's memory could not be asked for.
+    #[error("cannot tell how much memory this host has: {0}")]
+    HostMemory(io::Error),
+    /// The host does not give it.
+    #[error("cannot reserve {} MiB for the guest: {reason}", .asked >> 20)]
+    Reserve {
+        /// What was asked for, in bytes.
+        asked: u64,
+        /// The refusal.
+        reason: String,
+    },
+    /// An access to guest memory failed.
+    #[error("guest memory: {0}")]
+    Memory(vm_memory::GuestMemoryError),
+    /// ACPI tables too long.
+    #[error("the ACPI tables do not fit into their place")]
+    AcpiRoom,
+    /// The kernel cannot be loaded.
+    #[error("kernel {}: {reason}", .path.display())]
+    Kernel {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The initial RAM disk cannot be loaded.
+    #[error("initial RAM disk {}: {reason}", .path.display())]
+    Initrd {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The command line is too long.
+    #[error("the kernel command line has {length} characters; this kernel takes {limit}, without NUL")]
+    CommandLine {
+        /// How long it is.
+        length: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// A thread or an eventfd could not be had.
+    #[error("the host gives no more threads or file descriptors: {0}")]
+    Resources(io::Error),
+}
+
+/// What a machine is made of.
+pub struct Config {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// A bzImage.
+    pub kernel: PathBuf,
+    /// Its initial RAM disk.
+    pub initrd: Initrd,
+    /// Its command line.
+    pub cmdline: String,
+    /// The virtual PMU; `None` for a guest without.
+    pub pmu: Option<PmuConfig>,
+}
+
+/// A stop as the main loop hears of it.
+struct Reporter {
+    stops: Sender<Stop>,
+    event: EventFd,
+}
+
+impl Report for Reporter {
+    fn stopped(&self, _index: u8, stop: Stop) {
+        // The main loop outlives the vCPUs; if it does not, nobody needs to hear.
+        let _ = self.stops.send(stop);
+        let _ = self.event.write(1);
+    }
+}
+
+/// A machine.
+pub struct Machine {
+    // First, so that they are gone before what they use.
+    vcpus: Vec<Vcpu>,
+    _vm: VmFd,
+    session: Arc<MmioTransport>,
+    stops: Receiver<Stop>,
+    stop_event: EventFd,
+    console: Tail,
+}
+
+impl Machine {
+    /// Make a machine; its vCPUs wait for [`Self::run`]. `host` makes the source of counts for a vCPU from the
+    /// vCPU's TSC offset, in the vCPU's thread.
+    pub fn new<H, F>(
+        kvm: &Kvm,
+        config: &Config,
+        console: Option<Box<dyn io::Write + Send>>,
+        host: F,
+    ) -> Result<Self, Error>
+    where
+        H: HostPmu + 'static,
+        F: Fn(u64) -> H + Clone + Send + 'static,
+    {
+        let vcpus = check_vcpus(kvm, config.vcpus)?;
+        let memory = memory::create(config.memory)?;
+        let entry = boot::load(&memory, &config.kernel, &config.initrd, &config.cmdline, vcpus)?;
+        registers::write_tables(&memory)?;
+
+        let vm = create_vm(kvm)?;
+        filter::install(&vm)?;
+        map_memory(&vm, &memory)?;
+        let (ports, console) = create_ports(&vm, console)?;
+        let session = create_session(&vm, &memory)?;
+
+        let stop_event = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
+        let (stop_sender, stops) = mpsc::channel();
+        let supported = cpuid::supported(kvm)?;
+        let door = config.pmu.as_ref().map(|pmu| vpmu::door_cpuid(pmu)).unwrap_or_default();
+        let controls = Arc::new(ControlTable::default());
+        let mut machine = Self { vcpus: Vec::new(), _vm: vm, session, stops, stop_event, console };
+        // All are created before the first runs: an AP must exist when the first vCPU wakes it.
+        for index in 0..vcpus {
+            let fd = machine
+                ._vm
+                .create_vcpu(u64::from(index))
+                .map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
+            let leaves = cpuid::for_vcpu(&supported, index, vcpus, &door)?;
+            fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
+            registers::set_common(&fd)?;
+            if index == 0 {
+                registers::set_boot(&fd, entry)?;
+            }
+            let (host, pmu, controls) = (host.clone(), config.pmu.clone(), Arc::clone(&controls));
+            let (ports, session, memory) = (Arc::clone(&ports), Arc::clone(&machine.session), memory.clone());
+            let report = Reporter {
+                stops: stop_sender.clone(),
+                event: machine.stop_event.try_clone().map_err(Error::Resources)?,
+            };
+            let doors = move |fd: &kvm_ioctls::VcpuFd| {
+                let pmu = pmu.map(|pmu| {
+                    VirtualPmu::new(pmu, controls, host(tsc::offset(fd).unwrap_or(0)))
+                });
+                VcpuDoors::new(index, ports, session, pmu, memory)
+            };
+            machine.vcpus.push(Vcpu::spawn(index, fd, doors, report).map_err(Error::Resources)?);
+        }
+        Ok(machine)
+    }
+
+    /// Start the vCPUs.
+    pub fn run(&self) {
+        for vcpu in &self.vcpus {
+            vcpu.remote().run();
+        }
+    }
+
+    /// Handles for the control socket.
+    pub fn remotes(&self) -> Vec<Remote> {
+        self.vcpus.iter().map(|vcpu| vcpu.remote().clone()).collect()
+    }
+
+    /// The session console.
+    pub fn session(&self) -> &Arc<MmioTransport> {
+        &self.session
+    }
+
+    /// Readable when [`Self::stop`] has something.
+    pub fn stop_event(&self) -> &EventFd {
+        &self.stop_event
+    }
+
+    /// Why a vCPU says the machine must stop, if one does.
+    pub fn stop(&self) -> Option<Stop> {
+        // Only resets the event; it may be zero already.
+        let _ = self.stop_event.read();
+        self.stops.try_recv().ok()
+    }
+
+    /// The end of the serial console's output.
+    pub fn console(&self) -> &Tail {
+        &self.console
+    }
+
+    /// End every vCPU and get the final counts. One whose thread died of a bug is missing.
+    pub fn end(mut self) -> Vec<VcpuDump> {
+        std::mem::take(&mut self.vcpus).into_iter().filter_map(Vcpu::end).collect()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // A machine that failed half-made has paused threads: none may outlive it.
+        for vcpu in self.vcpus.drain(..) {
+            vcpu.end();
+        }
+    }
+}
+
+fn check_vcpus(kvm: &Kvm, asked: u32) -> Result<u8, Error> {
+    let most = u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX).min(u32::from(MOST_VCPUS));
+    match u8::try_from(asked) {
+        Ok(vcpus) if vcpus > 0 && asked <= most => Ok(vcpus),
+        _ => Err(Error::Vcpus { asked, most }),
+    }
+}
+
+fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
+    let vm = kvm.create_vm().map_err(|e| Error::Kvm("CREATE_VM", e))?;
+    vm.set_identity_map_address(layout::KVM_IDENTITY_MAP)
+        .map_err(|e| Error::Kvm("SET_IDENTITY_MAP_ADDR", e))?;
+    vm.set_tss_address(layout::KVM_TSS).map_err(|e| Error::Kvm("SET_TSS_ADDR", e))?;
+    vm.create_irq_chip().map_err(|e| Error::Kvm("CREATE_IRQCHIP", e))?;
+    Ok(vm)
+}
+
+#[allow(unsafe_code)]
+fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), Error> {
+    for (slot, region) in memory.iter().enumerate() {
+        let host = memory.get_host_address(region.start_addr()).map_err(Error::Memory)?;
+        let slot = kvm_userspace_memory_region {
+            slot: slot as u32,
+            guest_phys_addr: region.start_addr().raw_value(),
+            memory_size: region.len(),
+            userspace_addr: host as u64,
+            flags: 0,
+        };
+        // SAFETY: the range is `region`'s mapping. Every vCPU's thread holds a clone of `memory`, so it stays
+        // mapped for as long as the guest can run.
+        unsafe { vm.set_user_memory_region(slot) }.map_err(|e| Error::Kvm("SET_USER_MEMORY_REGION", e))?;
+    }
+    Ok(())
+}
+
+fn create_ports(
+    vm: &VmFd,
+    console: Option<Box<dyn io::Write + Send>>,
+) -> Result<(Arc<Ports>, Tail), Error> {
+    let line = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
+    vm.register_irqfd(&line, layout::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
+    let (output, tail) = Output::new(console);
+    Ok((Arc::new(Ports::new(line, output)), tail))
+}
+
+fn create_session(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<Arc<MmioTransport>, Error> {
+    let session = MmioTransport::new(memory.clone()).map_err(Error::Resources)?;
+    vm.register_irqfd(session.irq_event(), layout::VIRTIO_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
+    let notify = IoEventAddress::Mmio(layout::VIRTIO_MMIO + crate::virtio::QUEUE_NOTIFY);
+    for (queue, event) in session.queue_events().iter().enumerate() {
+        vm.register_ioevent(event, &notify, queue as u32).map_err(|e| Error::Kvm("IOEVENTFD", e))?;
+    }
+    Ok(Arc::new(session))
+}

@@ -1,0 +1,109 @@
+//! State of a vCPU when the 64-bit boot protocol enters the kernel, and of its local APIC.
+
+use kvm_bindings::{Msrs, kvm_fpu, kvm_msr_entry, kvm_regs, kvm_segment};
+use kvm_ioctls::VcpuFd;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::{Error, layout};
+
+const CR0_PE: u64 = 1;
+const CR0_ET: u64 = 1 << 4;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PAE: u64 = 1 << 5;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+/// Present, writable.
+const PTE: u64 = 0b11;
+/// Page directory entry that maps 2 MiB itself.
+const PDE_LARGE: u64 = 1 << 7;
+const CODE: u16 = 0x10;
+const DATA: u16 = 0x18;
+const MSR_MTRR_DEF_TYPE: u32 = 0x2FF;
+/// MTRRs enabled, default type write-back.
+const MTRR_WRITE_BACK: u64 = 1 << 11 | 6;
+const APIC_LVT0: usize = 0x350;
+const APIC_LVT1: usize = 0x360;
+const APIC_MODE_EXTINT: u32 = 0x700;
+const APIC_MODE_NMI: u32 = 0x400;
+
+/// Identity-map 4 GiB and write the boot GDT. Once per machine.
+pub(super) fn write_tables(memory: &GuestMemoryMmap) -> Result<(), Error> {
+    let write = |value: u64, at: u64| memory.write_obj(value, GuestAddress(at)).map_err(Error::Memory);
+    let pml4 = layout::PAGE_TABLES;
+    let pdpt = pml4 + 0x1000;
+    write(pdpt | PTE, pml4)?;
+    for gib in 0..4u64 {
+        let directory = pdpt + 0x1000 * (gib + 1);
+        write(directory | PTE, pdpt + 8 * gib)?;
+        for large in 0..512u64 {
+            write((gib << 30 | large << 21) | PDE_LARGE | PTE, directory + 8 * large)?;
+        }
+    }
+    for (i, descriptor) in [0u64, 0, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF].into_iter().enumerate() {
+        write(descriptor, layout::GDT + 8 * i as u64)?;
+    }
+    Ok(())
+}
+
+/// What every vCPU needs before it runs.
+pub(super) fn set_common(fd: &VcpuFd) -> Result<(), Error> {
+    let msrs = Msrs::from_entries(&[kvm_msr_entry {
+        index: MSR_MTRR_DEF_TYPE,
+        data: MTRR_WRITE_BACK,
+        ..Default::default()
+    }])
+    .map_err(|_| Error::Kvm("SET_MSRS", kvm_ioctls::Error::new(libc::EINVAL)))?;
+    fd.set_msrs(&msrs).map_err(|e| Error::Kvm("SET_MSRS", e))?;
+
+    let mut lapic = fd.get_lapic().map_err(|e| Error::Kvm("GET_LAPIC", e))?;
+    for (register, mode) in [(APIC_LVT0, APIC_MODE_EXTINT), (APIC_LVT1, APIC_MODE_NMI)] {
+        for (i, byte) in mode.to_le_bytes().into_iter().enumerate() {
+            lapic.regs[register + i] = byte as libc::c_char;
+        }
+    }
+    fd.set_lapic(&lapic).map_err(|e| Error::Kvm("SET_LAPIC", e))
+}
+
+/// Long mode at `entry`, boot parameters in RSI: for the first vCPU. The others wait for INIT and SIPI.
+pub(super) fn set_boot(fd: &VcpuFd, entry: u64) -> Result<(), Error> {
+    let mut sregs = fd.get_sregs().map_err(|e| Error::Kvm("GET_SREGS", e))?;
+    sregs.cr0 = CR0_PE | CR0_ET | CR0_PG;
+    sregs.cr3 = layout::PAGE_TABLES;
+    sregs.cr4 = CR4_PAE;
+    sregs.efer = EFER_LME | EFER_LMA;
+    sregs.gdt.base = layout::GDT;
+    sregs.gdt.limit = 4 * 8 - 1;
+    sregs.idt.base = 0;
+    sregs.idt.limit = 0;
+    sregs.cs = segment(CODE, 0xB, true);
+    for data in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
+        *data = segment(DATA, 0x3, false);
+    }
+    fd.set_sregs(&sregs).map_err(|e| Error::Kvm("SET_SREGS", e))?;
+    let regs = kvm_regs {
+        rip: entry,
+        rsi: layout::ZERO_PAGE,
+        rsp: layout::LOW_MEMORY_END & !0xF,
+        rflags: 2,
+        ..Default::default()
+    };
+    fd.set_regs(&regs).map_err(|e| Error::Kvm("SET_REGS", e))?;
+    let fpu = kvm_fpu { fcw: 0x37F, mxcsr: 0x1F80, ..Default::default() };
+    fd.set_fpu(&fpu).map_err(|e| Error::Kvm("SET_FPU", e))
+}
+
+fn segment(selector: u16, type_: u8, code64: bool) -> kvm_segment {
+    kvm_segment {
+        base: 0,
+        limit: 0xFFFF_FFFF,
+        selector,
+        type_,
+        present: 1,
+        dpl: 0,
+        db: u8::from(!code64),
+        s: 1,
+        l: u8::from(code64),
+        g: 1,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,22 @@
+//! Where a command runs: on this host, or in the lab machine.
+
+use crate::host::Obstacle;
+
+/// Set in the lab machine, so that perfvisor does not look for a lab in the lab.
+pub const INSIDE_LAB: &str = "PERFVISOR_INSIDE_LAB";
+
+/// Whether this process runs in the lab machine.
+pub fn inside_lab() -> bool {
+    std::env::var_os(INSIDE_LAB).is_some()
+}
+
+/// Why guests with these needs cannot run on this host, if they cannot.
+pub fn obstacle(needs_counters: bool) -> Option<Obstacle> {
+    if let Err(obstacle) = crate::host::open_kvm() {
+        return Some(obstacle);
+    }
+    if !needs_counters {
+        return None;
+    }
+    vpmu::perf::probe().err().map(|e| Obstacle::NoPmu(e.to_string()))
+}

@@ -1,0 +1,181 @@
+//! A vCPU: a thread that is an explicit state machine.
+//!
+//! ```text
+//!            Run                    stop seen (reported)
+//!  Paused ---------> Running -------------------------> Paused
+//!    ^                  |                                 |
+//!    +------------------+                                 | End
+//!          Pause                                          v
+//!                                                       Ended: gives its last dump
+//! ```
+//!
+//! Commands come over a channel, each followed by a kick; they are looked at only outside the guest. So whatever
+//! belongs to the vCPU (its virtual PMU above all) is touched by its own thread alone, without a lock.
+
+pub mod exit;
+mod kick;
+
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread::JoinHandle;
+
+use kvm_ioctls::VcpuFd;
+
+use crate::devices::ports::Stop;
+use crate::dump::VcpuDump;
+use exit::{Doors, Next, handle};
+
+/// What a vCPU can be told.
+#[derive(Debug)]
+enum Command {
+    Run,
+    Dump(SyncSender<VcpuDump>),
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Paused,
+    Running,
+    Ended,
+}
+
+/// A vCPU's doors that can also tell what they counted.
+pub trait Counting: Doors {
+    /// The counts up to now.
+    fn dump(&mut self) -> VcpuDump;
+    /// The machine has stopped: the counts are final.
+    fn finish(&mut self) -> VcpuDump;
+}
+
+/// Told when a vCPU finds that the machine must stop.
+pub trait Report: Send {
+    /// `index` found `stop`.
+    fn stopped(&self, index: u8, stop: Stop);
+}
+
+/// A handle to talk to a vCPU; any thread may hold one.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    commands: Sender<Command>,
+    tid: libc::pid_t,
+}
+
+impl Remote {
+    fn tell(&self, command: Command) {
+        // An ended vCPU needs no telling.
+        if self.commands.send(command).is_ok() {
+            kick::kick(self.tid);
+        }
+    }
+
+    /// Start, or go on.
+    pub fn run(&self) {
+        self.tell(Command::Run);
+    }
+
+    /// Ask for the counts; they come over the channel, which closes without them if the vCPU has ended.
+    pub fn dump(&self) -> Receiver<VcpuDump> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.tell(Command::Dump(sender));
+        receiver
+    }
+}
+
+/// A vCPU's thread, owned by its machine.
+#[derive(Debug)]
+pub struct Vcpu {
+    remote: Remote,
+    thread: JoinHandle<VcpuDump>,
+}
+
+impl Vcpu {
+    /// Start the thread of vCPU `index`, paused. `doors` is made in that thread, because the host's counters
+    /// belong to the thread that opens them.
+    pub fn spawn<D: Counting>(
+        index: u8,
+        fd: VcpuFd,
+        doors: impl FnOnce(&VcpuFd) -> D + Send + 'static,
+        report: impl Report + 'static,
+    ) -> std::io::Result<Self> {
+        kick::install_handler();
+        let (commands, receiver) = mpsc::channel();
+        let (tid_sender, tid_receiver) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("vcpu{index}")).spawn(move || {
+            // The receiver waits below; it cannot be gone.
+            let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
+            let mut fd = fd;
+            let doors = doors(&fd);
+            Thread { index, doors, commands: receiver, report }.main(&mut fd)
+        })?;
+        let tid = tid_receiver.recv().map_err(std::io::Error::other)?;
+        Ok(Self { remote: Remote { commands, tid }, thread })
+    }
+
+    /// A handle for other threads.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// End the thread and get its final counts; `None` if it panicked.
+    pub fn end(self) -> Option<VcpuDump> {
+        self.remote.tell(Command::End);
+        self.thread.join().ok()
+    }
+}
+
+struct Thread<D, R> {
+    index: u8,
+    doors: D,
+    commands: Receiver<Command>,
+    report: R,
+}
+
+impl<D: Counting, R: Report> Thread<D, R> {
+    fn main(mut self, fd: &mut VcpuFd) -> VcpuDump {
+        let kicks = kick::enrol(fd);
+        let mut state = State::Paused;
+        loop {
+            state = match state {
+                State::Paused => match self.commands.recv() {
+                    Ok(command) => self.obey(command, state),
+                    Err(_) => State::Ended,
+                },
+                State::Running => match fd.run() {
+                    Ok(exit) => match handle(exit, &mut self.doors) {
+                        Next::Run => State::Running,
+                        Next::Stop(stop) => self.stop(stop),
+                    },
+                    Err(e) if e.errno() == libc::EINTR => {
+                        kicks.clear();
+                        let mut next = State::Running;
+                        while let Ok(command) = self.commands.try_recv() {
+                            next = self.obey(command, next);
+                        }
+                        next
+                    }
+                    // A vCPU that was just reset by another one.
+                    Err(e) if e.errno() == libc::EAGAIN => State::Running,
+                    Err(e) => self.stop(Stop::Failed(format!("KVM_RUN: {e}"))),
+                },
+                State::Ended => return self.doors.finish(),
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command, state: State) -> State {
+        match command {
+            Command::Run => State::Running,
+            Command::Dump(reply) => {
+                // Whoever asked may have given up.
+                let _ = reply.send(self.doors.dump());
+                state
+            }
+            Command::End => State::Ended,
+        }
+    }
+
+    fn stop(&mut self, stop: Stop) -> State {
+        self.report.stopped(self.index, stop);
+        State::Paused
+    }
+}

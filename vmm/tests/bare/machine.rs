@@ -1,0 +1,100 @@
+//! The machine itself: how it stops, what is absent, several vCPUs.
+
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+use perfvisor::devices::ports::Stop;
+use vpmu::Model;
+
+use crate::guest::{Given, Step, image, machine, run, wait};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("machine_power_off_ends_it", || {
+            let ran = run(Model::Generic, 1, &[]);
+            assert_eq!(ran.stop, Stop::PowerOff);
+            assert_eq!(ran.dumps.len(), 1);
+            Ok(())
+        }),
+        Trial::test("machine_reset_by_the_acpi_register_and_by_the_keyboard_controller", || {
+            for step in [Step::Out(0xCF9, 6), Step::Out(0x64, 0xFE)] {
+                assert_eq!(run(Model::Generic, 1, &[step]).stop, Stop::Reset);
+            }
+            Ok(())
+        }),
+        Trial::test("machine_absent_memory_and_ports_are_harmless", || {
+            let ran = run(
+                Model::Generic,
+                1,
+                &[
+                    Step::Load(0xC000_0000),
+                    Step::Store(0xC000_0000, 1),
+                    Step::Load(0xD000_0000),
+                    Step::Out(0x80, 1),
+                    Step::Spin(1000),
+                ],
+            );
+            assert_eq!(ran.stop, Stop::PowerOff);
+            assert_eq!(ran.given.len(), 5);
+            assert_eq!(ran.given[0], Given::Value(0));
+            // The virtio-mmio register window: magic "virt", version 2.
+            assert_eq!(ran.given[2], Given::Value(2 << 32 | 0x7472_6976));
+            Ok(())
+        }),
+        Trial::test("machine_pmu_registers_of_every_family_fault_while_no_msr_door_is_there", || {
+            let registers = [0xC1, 0x186, 0x38F, 0xC001_0000, 0xC001_0004, 0xC001_0200, 0xC000_0301];
+            let script: Vec<Step> =
+                registers.iter().flat_map(|msr| [Step::ReadMsr(*msr), Step::WriteMsr(*msr, 0)]).collect();
+            let ran = run(Model::K8, 1, &script);
+            assert_eq!(ran.given, vec![Given::Fault; script.len()]);
+            Ok(())
+        }),
+        Trial::test("machine_eight_vcpus_answer_a_dump_while_seven_wait_and_one_spins", || {
+            let (machine, _) = machine(Model::K8, 8, &[Step::Spin(u64::MAX)]);
+            let remotes = machine.remotes();
+            machine.run();
+            for _ in 0..20 {
+                for (index, remote) in remotes.iter().enumerate() {
+                    let dump = remote.dump().recv_timeout(Duration::from_secs(5))?;
+                    assert_eq!(usize::from(dump.index), index);
+                }
+            }
+            assert_eq!(machine.stop(), None);
+            assert_eq!(machine.end().len(), 8);
+            Ok(())
+        }),
+        Trial::test("machine_one_after_another_leaves_nothing", || {
+            let descriptors = || std::fs::read_dir("/proc/self/fd").map(Iterator::count).unwrap_or(0);
+            assert_eq!(run(Model::Generic, 2, &[]).stop, Stop::PowerOff);
+            // Other trials run beside this one: leaking only one descriptor a machine would still show.
+            let before = descriptors();
+            for _ in 0..20 {
+                assert_eq!(run(Model::Generic, 2, &[]).stop, Stop::PowerOff);
+            }
+            let after = descriptors();
+            assert!(after < before + 200, "{before} descriptors before, {after} after");
+            Ok(())
+        }),
+        Trial::test("machine_a_triple_fault_is_a_reset", || {
+            let mut image = image(&[]);
+            // ud2 at the entry, with no IDT.
+            image[1024 + 0x200..][..2].copy_from_slice(&[0x0F, 0x0B]);
+            let stop = crate::guest::run_image(&image);
+            assert_eq!(stop, Stop::Reset);
+            Ok(())
+        }),
+        Trial::test("machine_ended_before_it_ran", || {
+            let (machine, _) = machine(Model::K8, 3, &[]);
+            assert_eq!(machine.end().len(), 3);
+            Ok(())
+        }),
+        Trial::test("machine_stop_is_reported_once", || {
+            let (machine, _) = machine(Model::K8, 1, &[]);
+            machine.run();
+            assert_eq!(wait(&machine), Stop::PowerOff);
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(machine.stop(), None);
+            Ok(())
+        }),
+    ]
+}

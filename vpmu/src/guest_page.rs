@@ -1,0 +1,129 @@
+//! Pages of guest memory, untrusted: every access is checked, nothing read is believed.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use perfctr_abi::door::Page;
+use perfctr_abi::layout::{CpuControl, CpuState, PmcState};
+use vm_memory::bitmap::{BS, BitmapSlice};
+use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemory, Permissions, VolatileSlice};
+use zerocopy::FromBytes;
+
+pub(crate) const PAGE_SIZE: usize = 4096;
+
+/// The page at `address`, if that is page-aligned and wholly guest memory.
+fn page<M: GuestMemory + ?Sized>(mem: &M, address: u64) -> Option<VolatileSlice<'_, BS<'_, M::Bitmap>>> {
+    if !address.is_multiple_of(PAGE_SIZE as u64) {
+        return None;
+    }
+    let mut slices = mem.get_slices(GuestAddress(address), PAGE_SIZE, Permissions::ReadWrite).ok()?;
+    slices.next()?.ok().filter(|slice| slice.len() == PAGE_SIZE)
+}
+
+/// A state page: `struct perfctr_cpu_state`, which user programs may have mapped. Fields are written one by one and
+/// atomically, and only those that change.
+pub(crate) struct StatePage<'a, B>(VolatileSlice<'a, B>);
+
+impl<'a, B: BitmapSlice> StatePage<'a, B> {
+    pub(crate) fn new<M>(mem: &'a M, address: u64) -> Option<Self>
+    where
+        M: GuestMemory + ?Sized,
+        M::Bitmap: vm_memory::bitmap::WithBitmapSlice<'a, S = B>,
+    {
+        page(mem, address).map(Self)
+    }
+
+    /// What UPDATE_CONTROL writes: `cstatus`, `k1.id` and `pmc[].map`.
+    pub(crate) fn set_control(&self, cstatus: u32, id: u64, pmc_map: &[u32]) {
+        store(&self.0, offset_of!(CpuState, cstatus), cstatus);
+        store(&self.0, offset_of!(CpuState, id), id as u32);
+        for (i, &map) in pmc_map.iter().enumerate() {
+            store(&self.0, pmc(i) + offset_of!(PmcState, map), map);
+        }
+    }
+
+    pub(crate) fn set_tsc_start(&self, now: u64) {
+        store(&self.0, offset_of!(CpuState, tsc_start), now as u32);
+    }
+
+    pub(crate) fn set_start(&self, i: usize, now: u64) {
+        store(&self.0, pmc(i) + offset_of!(PmcState, start), now as u32);
+    }
+
+    pub(crate) fn add_tsc(&self, count: u64) {
+        add(&self.0, offset_of!(CpuState, tsc_sum), count);
+    }
+
+    pub(crate) fn add(&self, i: usize, count: u64) {
+        add(&self.0, pmc(i) + offset_of!(PmcState, sum), count);
+    }
+}
+
+/// The page a vCPU registered: operations in, results out.
+pub(crate) struct DoorPage<'a, B>(VolatileSlice<'a, B>);
+
+impl<'a, B: BitmapSlice> DoorPage<'a, B> {
+    pub(crate) fn new<M>(mem: &'a M, address: u64) -> Option<Self>
+    where
+        M: GuestMemory + ?Sized,
+        M::Bitmap: vm_memory::bitmap::WithBitmapSlice<'a, S = B>,
+    {
+        page(mem, address).map(Self)
+    }
+
+    pub(crate) fn prev(&self) -> u64 {
+        load(&self.0, offset_of!(Page, prev))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        load(&self.0, offset_of!(Page, next))
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        load(&self.0, offset_of!(Page, next_id))
+    }
+
+    /// A copy of the control, made once: the guest cannot change it between check and use.
+    pub(crate) fn control(&self) -> Option<CpuControl> {
+        let mut bytes = [0; size_of::<CpuControl>()];
+        self.0.read_slice(&mut bytes, offset_of!(Page, control)).ok()?;
+        CpuControl::read_from_bytes(&bytes).ok()
+    }
+
+    pub(crate) fn set_id(&self, id: u64) {
+        store(&self.0, offset_of!(Page, id), id);
+    }
+
+    pub(crate) fn set_lost(&self, lost: u32) {
+        store(&self.0, offset_of!(Page, lost), lost);
+    }
+
+    pub(crate) fn set_result(&self, result: i32) {
+        store(&self.0, offset_of!(Page, result), result);
+    }
+}
+
+/// Offset of `pmc[i]`.
+fn pmc(i: usize) -> usize {
+    offset_of!(CpuState, pmc) + i * size_of::<PmcState>()
+}
+
+// Loads and stores can fail only for offsets that are unaligned or outside the page. All of them are constants of
+// the layout, plus an index below MAX_COUNTERS: a failure could be answered by nothing better than doing nothing.
+
+fn store<T: AtomicAccess>(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize, value: T) {
+    let stored = page.store(value, offset, Ordering::Relaxed);
+    debug_assert!(stored.is_ok());
+}
+
+fn load<T: AtomicAccess + Default>(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize) -> T {
+    let loaded = page.load(offset, Ordering::Relaxed);
+    debug_assert!(loaded.is_ok());
+    loaded.unwrap_or_default()
+}
+
+/// `sum += count`, not one atomic step: only the vCPU that has the state attached writes its sums.
+fn add(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize, count: u64) {
+    let sum: u64 = load(page, offset);
+    store(page, offset, sum.wrapping_add(count));
+}

@@ -1,0 +1,63 @@
+//! What a source of host counts must do.
+
+use std::io;
+
+/// An event as the host's processor knows it: the content that addresses a host counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostEvent {
+    /// Event select in the layout of the host's vendor, only the bits that say *what* is counted: event 0..7,
+    /// unit mask 8..15, edge 18, invert 23, counter mask 24..31 (AMD also event 32..35).
+    pub config: u64,
+    /// Count while the guest runs in user mode (CPL 1 to 3).
+    pub usr: bool,
+    /// Count while the guest runs in kernel mode (CPL 0).
+    pub os: bool,
+}
+
+/// Why a host counter could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Somebody else holds the counters.
+    #[error("the host's counters are taken")]
+    Busy,
+    /// The host has no such event, or no counters at all.
+    #[error("the host cannot count this event")]
+    Unsupported,
+    /// The host's kernel refused for another reason.
+    #[error("the host refused: {0}")]
+    Os(#[from] io::Error),
+}
+
+/// A set of host counters that count what one vCPU's guest executes, and nothing else.
+///
+/// The engine addresses counters by *slot*, 0 to [`capacity`](Self::capacity) - 1, decides what each slot holds,
+/// and never stops one it may need again. All methods are called on the vCPU's thread, except that the value may
+/// be created and dropped elsewhere: what belongs to the thread must be acquired in [`load`](Self::load).
+///
+/// [`now`](Self::now) and [`tsc`](Self::tsc) are on the hot path: they should take no lock, allocate nothing and
+/// make no system call.
+pub trait HostPmu {
+    /// Name of the source, as in `--source`.
+    const NAME: &'static str;
+
+    /// How many events can be loaded at most. An upper bound: the engine makes room when a load is [`Busy`].
+    ///
+    /// [`Busy`]: LoadError::Busy
+    fn capacity(&self) -> usize;
+
+    /// Begin counting `event` in the empty slot `slot`. `Ok` means that it counts.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; the slot is empty then.
+    fn load(&mut self, slot: usize, event: HostEvent) -> Result<(), LoadError>;
+
+    /// Empty `slot`. Nothing happens if it is empty.
+    fn unload(&mut self, slot: usize);
+
+    /// Running count of `slot`, 64 bits, never decreasing while the slot is loaded.
+    /// `None`: it is not counting (any more), and nothing may be concluded about the time since the last reading.
+    fn now(&self, slot: usize) -> Option<u64>;
+
+    /// The guest's time-stamp counter, 64 bits.
+    fn tsc(&self) -> u64;
+}

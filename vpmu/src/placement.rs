@@ -1,0 +1,92 @@
+//! A vCPU's own memory of the controls it has run: no lock, no search.
+
+use perfctr_abi::layout::MAX_COUNTERS;
+
+use crate::control::Control;
+use crate::host::HostEvent;
+use crate::totals::RowIndex;
+
+/// Entries of a vCPU's cache; two ids that differ by a multiple of this displace each other.
+const ENTRIES: usize = 64;
+
+/// A control as one vCPU runs it: which slot each counter reads.
+pub(crate) struct Placement {
+    pub(crate) id: u64,
+    /// The slots' epoch for which `slots` is right; 0 for none.
+    pub(crate) epoch: u64,
+    pub(crate) tsc_on: bool,
+    len: usize,
+    events: [HostEvent; MAX_COUNTERS],
+    slots: [Option<u8>; MAX_COUNTERS],
+    rows: [RowIndex; MAX_COUNTERS],
+}
+
+impl Placement {
+    /// The placement of `control`, with no slot yet. `event` translates event selects; a counter without a host
+    /// event never gets past UPDATE_CONTROL, so `None` means that the id is not one of this VM's.
+    pub(crate) fn new(
+        id: u64,
+        control: &Control,
+        event: impl Fn(u32) -> Option<HostEvent>,
+        mut row: impl FnMut(u32, HostEvent) -> RowIndex,
+    ) -> Option<Self> {
+        let nothing = HostEvent { config: 0, usr: false, os: false };
+        let mut placement = Self {
+            id,
+            epoch: 0,
+            tsc_on: control.tsc_on(),
+            len: control.evntsel().len(),
+            events: [nothing; MAX_COUNTERS],
+            slots: [None; MAX_COUNTERS],
+            rows: [RowIndex::OTHERS; MAX_COUNTERS],
+        };
+        for (i, &evntsel) in control.evntsel().iter().enumerate() {
+            placement.events[i] = event(evntsel)?;
+            placement.rows[i] = row(evntsel, placement.events[i]);
+        }
+        Some(placement)
+    }
+
+    /// The host events to load, and where their slots go.
+    pub(crate) fn parts(&mut self) -> (&[HostEvent], &mut [Option<u8>]) {
+        (&self.events[..self.len], &mut self.slots[..self.len])
+    }
+
+    pub(crate) fn slots(&self) -> &[Option<u8>] {
+        &self.slots[..self.len]
+    }
+
+    pub(crate) fn rows(&self) -> &[RowIndex] {
+        &self.rows[..self.len]
+    }
+
+    /// Whether every counter has a slot, and the right one.
+    pub(crate) fn is_current(&self, epoch: u64) -> bool {
+        self.epoch == epoch && self.slots().iter().all(Option::is_some)
+    }
+}
+
+/// Direct-mapped by id. Ids are handed out in sequence, so few controls mean no collision at all.
+pub(crate) struct PlacementCache([Option<Box<Placement>>; ENTRIES]);
+
+impl PlacementCache {
+    pub(crate) fn new() -> Self {
+        Self([const { None }; ENTRIES])
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&Placement> {
+        self.0[Self::index(id)].as_deref().filter(|placement| placement.id == id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Placement> {
+        self.0[Self::index(id)].as_deref_mut().filter(|placement| placement.id == id)
+    }
+
+    pub(crate) fn insert(&mut self, placement: Placement) {
+        self.0[Self::index(placement.id)] = Some(Box::new(placement));
+    }
+
+    fn index(id: u64) -> usize {
+        id as usize % ENTRIES
+    }
+}

@@ -1,0 +1,196 @@
+//! The source `sim`: a deterministic model of a host with counters, for tests.
+//!
+//! Nothing counts by itself: the test says what the guest [executes](SimPmu::execute), and the host's failures are
+//! switches. The model is an AMD host that knows the events 0x76 (cycles), 0xC0 (instructions), 0xC2 (branches)
+//! and 0xC3 (mispredicted branches). To give tests as many distinct events as they like, unit mask `u` multiplies
+//! a count by `u + 1`; the other modifiers have no effect.
+
+use std::io;
+
+use crate::host::{HostEvent, HostPmu, LoadError};
+
+/// What a guest executes at one privilege level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Executed {
+    /// Event 0x76.
+    pub cycles: u64,
+    /// Event 0xC0.
+    pub instructions: u64,
+    /// Event 0xC2.
+    pub branches: u64,
+    /// Event 0xC3.
+    pub mispredicted: u64,
+}
+
+/// What a guest executes between two exits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// In user mode.
+    pub user: Executed,
+    /// In kernel mode.
+    pub kernel: Executed,
+    /// TSC cycles that pass meanwhile.
+    pub tsc: u64,
+}
+
+/// A simulated set of host counters.
+#[derive(Debug)]
+pub struct SimPmu {
+    slots: Vec<Option<Counter>>,
+    tsc: u64,
+    /// Where a newly loaded counter begins, so that 32-bit wrap-around can be brought about.
+    origin: u64,
+    taken: usize,
+    refused: Vec<u64>,
+    os_error: Option<i32>,
+    loads: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    event: HostEvent,
+    count: u64,
+    /// Somebody took the counter; it stays broken until it is unloaded, as a pinned perf event does.
+    broken: bool,
+}
+
+impl SimPmu {
+    /// A host with `capacity` counters.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            slots: vec![None; capacity],
+            tsc: 0,
+            origin: 0,
+            taken: 0,
+            refused: Vec::new(),
+            os_error: None,
+            loads: 0,
+        }
+    }
+
+    /// Counters loaded from now on begin at `count`.
+    pub fn set_origin(&mut self, count: u64) {
+        self.origin = count;
+    }
+
+    /// Let the guest execute.
+    pub fn execute(&mut self, work: &Work) {
+        self.tsc = self.tsc.wrapping_add(work.tsc);
+        for counter in self.slots.iter_mut().flatten().filter(|counter| !counter.broken) {
+            counter.count = counter.count.wrapping_add(Self::count(counter.event, work));
+        }
+    }
+
+    /// What `event` counts of `work`; 0 for events the model does not know.
+    pub fn count(event: HostEvent, work: &Work) -> u64 {
+        let of = |executed: &Executed| match event.config & 0xFF {
+            0x76 => executed.cycles,
+            0xC0 => executed.instructions,
+            0xC2 => executed.branches,
+            0xC3 => executed.mispredicted,
+            _ => 0,
+        };
+        let user = if event.usr { of(&work.user) } else { 0 };
+        let kernel = if event.os { of(&work.kernel) } else { 0 };
+        user.wrapping_add(kernel).wrapping_mul((event.config >> 8 & 0xFF) + 1)
+    }
+
+    /// Somebody else takes `count` counters (in all, not more): loads that do not fit are busy, and of what is
+    /// loaded the highest slots break.
+    pub fn take(&mut self, count: usize) {
+        self.taken = count;
+        let room = self.slots.len().saturating_sub(count);
+        let working = |slot: &&mut Option<Counter>| slot.is_some_and(|counter| !counter.broken);
+        for counter in self.slots.iter_mut().filter(working).skip(room).flatten() {
+            counter.broken = true;
+        }
+    }
+
+    /// The host does not know the event with code `code` (bits 0..7 of its config).
+    pub fn refuse(&mut self, code: u64) {
+        self.refused.push(code);
+    }
+
+    /// Loads fail with this error number, until told otherwise.
+    pub fn fail_loads(&mut self, errno: Option<i32>) {
+        self.os_error = errno;
+    }
+
+    /// Successful loads so far.
+    pub fn loads(&self) -> u64 {
+        self.loads
+    }
+}
+
+impl HostPmu for SimPmu {
+    const NAME: &'static str = "sim";
+
+    fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn load(&mut self, slot: usize, event: HostEvent) -> Result<(), LoadError> {
+        if let Some(errno) = self.os_error {
+            return Err(io::Error::from_raw_os_error(errno).into());
+        }
+        let code = event.config & 0xFF;
+        if self.refused.contains(&code) || ![0x76, 0xC0, 0xC2, 0xC3].contains(&code) {
+            return Err(LoadError::Unsupported);
+        }
+        let working = self.slots.iter().flatten().filter(|counter| !counter.broken).count();
+        if working + self.taken >= self.slots.len() {
+            return Err(LoadError::Busy);
+        }
+        let place = self.slots.get_mut(slot).ok_or(LoadError::Unsupported)?;
+        *place = Some(Counter { event, count: self.origin, broken: false });
+        self.loads += 1;
+        Ok(())
+    }
+
+    fn unload(&mut self, slot: usize) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = None;
+        }
+    }
+
+    fn now(&self, slot: usize) -> Option<u64> {
+        let counter = self.slots.get(slot)?.as_ref()?;
+        (!counter.broken).then_some(counter.count)
+    }
+
+    fn tsc(&self) -> u64 {
+        self.tsc
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_privilege_level() {
+        let user = Executed { cycles: 10, instructions: 7, branches: 3, mispredicted: 1 };
+        let kernel = Executed { cycles: 100, instructions: 70, branches: 30, mispredicted: 10 };
+        let work = Work { user, kernel, tsc: 200 };
+        let count = |config, usr, os| SimPmu::count(HostEvent { config, usr, os }, &work);
+        assert_eq!(count(0x76, true, false), 10);
+        assert_eq!(count(0xC0, false, true), 70);
+        assert_eq!(count(0xC2, true, true), 33);
+        assert_eq!(count(0x02C3, true, true), 33);
+    }
+
+    #[test]
+    fn a_taken_counter_breaks_and_stays_broken() {
+        let mut sim = SimPmu::new(2);
+        let event = HostEvent { config: 0xC0, usr: true, os: false };
+        for slot in 0..2 {
+            sim.load(slot, event).unwrap();
+        }
+        sim.take(1);
+        sim.take(0);
+        assert_eq!((sim.now(0), sim.now(1)), (Some(0), None));
+        sim.unload(1);
+        sim.load(1, event).unwrap();
+        assert_eq!(sim.now(1), Some(0));
+    }
+}

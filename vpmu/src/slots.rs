@@ -1,0 +1,250 @@
+//! The host counters of a vCPU, addressed by what they count.
+
+use crate::host::{HostEvent, HostPmu, LoadError};
+use crate::snapshot::WriteCounts;
+
+/// Most slots that are used, whatever the source offers. No processor has more counters per thread.
+pub(crate) const MAX_SLOTS: usize = 32;
+
+/// A set of host events, loaded and running.
+///
+/// A slot stays loaded and running after its last user has been suspended, until its place is needed: a reader only
+/// ever takes differences, so nothing has to be stopped, and a thread that comes back finds its event loaded.
+pub(crate) struct Slots<H> {
+    host: H,
+    loaded: [Option<Loaded>; MAX_SLOTS],
+    /// Changes with every change of `loaded`: a placement made at this epoch is still right.
+    epoch: u64,
+    /// Counts placements; a slot's `used` is the time of its last one.
+    clock: u64,
+    /// Readings of the operation in progress. One operation reads each counter once, so that the end of one
+    /// thread's period is the beginning of the next one's, to the count.
+    readings: [Option<u64>; MAX_SLOTS],
+    read: u32,
+    tsc: Option<u64>,
+    pub(crate) writes: WriteCounts,
+}
+
+#[derive(Clone, Copy)]
+struct Loaded {
+    event: HostEvent,
+    used: u64,
+}
+
+impl<H: HostPmu> Slots<H> {
+    pub(crate) fn new(host: H) -> Self {
+        Self {
+            host,
+            loaded: [None; MAX_SLOTS],
+            epoch: 1,
+            clock: 0,
+            readings: [None; MAX_SLOTS],
+            read: 0,
+            tsc: None,
+            writes: WriteCounts::default(),
+        }
+    }
+
+    pub(crate) fn host(&self) -> &H {
+        &self.host
+    }
+
+    pub(crate) fn host_mut(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Begin an operation: the guest may have run since the last one.
+    pub(crate) fn begin_operation(&mut self) {
+        self.read = 0;
+        self.tsc = None;
+    }
+
+    /// The running count of a slot, the same throughout an operation.
+    pub(crate) fn now(&mut self, slot: u8) -> Option<u64> {
+        let index = usize::from(slot) % MAX_SLOTS;
+        let bit = 1 << index;
+        if self.read & bit == 0 {
+            self.read |= bit;
+            self.readings[index] = self.host.now(index);
+        }
+        self.readings[index]
+    }
+
+    /// The guest's TSC, the same throughout an operation.
+    pub(crate) fn tsc(&mut self) -> u64 {
+        *self.tsc.get_or_insert_with(|| self.host.tsc())
+    }
+
+    /// A placement was used again without a search: its slots are the most recently used ones.
+    pub(crate) fn touch(&mut self, slots: impl Iterator<Item = u8>) {
+        self.clock += 1;
+        for slot in slots {
+            if let Some(loaded) = &mut self.loaded[usize::from(slot) % MAX_SLOTS] {
+                loaded.used = self.clock;
+            }
+            self.writes.avoided += 1;
+        }
+    }
+
+    /// Whether some slot counts `event`.
+    pub(crate) fn holds(&self, event: HostEvent) -> bool {
+        self.find(event).is_some()
+    }
+
+    /// Have every event of `events` loaded and write its slot to `places`. Slots that hold none of them may be
+    /// evicted, the least recently used first; nobody's period may be running.
+    ///
+    /// Events that cannot be loaded get no slot; the first such error is returned when all have been tried.
+    pub(crate) fn place(&mut self, events: &[HostEvent], places: &mut [Option<u8>]) -> Result<(), LoadError> {
+        self.clock += 1;
+        let mut needed = 0u32;
+        for (&event, place) in events.iter().zip(&mut *places) {
+            *place = self.find(event);
+            if let Some(slot) = *place {
+                needed |= 1 << slot;
+                self.mark_used(slot);
+                self.writes.avoided += 1;
+            }
+        }
+        let mut outcome = Ok(());
+        for (&event, place) in events.iter().zip(places) {
+            if place.is_some() {
+                continue;
+            }
+            // An event that stands twice in the control is there by now.
+            if let Some(slot) = self.find(event) {
+                *place = Some(slot);
+                self.writes.avoided += 1;
+                continue;
+            }
+            match self.load(event, needed) {
+                Ok(slot) => {
+                    *place = Some(slot);
+                    needed |= 1 << slot;
+                }
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+
+    /// Give up a slot whose counter has stopped counting.
+    pub(crate) fn forget(&mut self, slot: u8) {
+        let index = usize::from(slot) % MAX_SLOTS;
+        if self.loaded[index].take().is_some() {
+            self.host.unload(index);
+            self.epoch += 1;
+        }
+        self.read &= !(1 << index);
+    }
+
+    fn find(&self, event: HostEvent) -> Option<u8> {
+        let holds = |slot: &Option<Loaded>| slot.is_some_and(|loaded| loaded.event == event);
+        self.loaded.iter().position(holds).map(|index| index as u8)
+    }
+
+    fn mark_used(&mut self, slot: u8) {
+        if let Some(loaded) = &mut self.loaded[usize::from(slot) % MAX_SLOTS] {
+            loaded.used = self.clock;
+        }
+    }
+
+    /// Load `event` into a free slot, making room as long as the source says busy and something can go.
+    fn load(&mut self, event: HostEvent, needed: u32) -> Result<u8, LoadError> {
+        let capacity = self.host.capacity().min(MAX_SLOTS);
+        loop {
+            let Some(index) = self.loaded[..capacity].iter().position(Option::is_none) else {
+                self.evict(needed)?;
+                continue;
+            };
+            match self.host.load(index, event) {
+                Ok(()) => {
+                    self.loaded[index] = Some(Loaded { event, used: self.clock });
+                    self.epoch += 1;
+                    self.read &= !(1 << index);
+                    self.writes.made += 1;
+                    return Ok(index as u8);
+                }
+                Err(LoadError::Busy) => self.evict(needed)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn evict(&mut self, needed: u32) -> Result<(), LoadError> {
+        let oldest = (0..MAX_SLOTS)
+            .filter(|slot| needed & 1 << slot == 0)
+            .filter_map(|slot| Some((self.loaded[slot]?.used, slot)))
+            .min();
+        let (_, slot) = oldest.ok_or(LoadError::Busy)?;
+        self.forget(slot as u8);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimPmu;
+
+    fn event(code: u64) -> HostEvent {
+        HostEvent { config: code, usr: true, os: false }
+    }
+
+    fn place(slots: &mut Slots<SimPmu>, codes: &[u64]) -> Result<Vec<Option<u8>>, LoadError> {
+        let events: Vec<_> = codes.iter().map(|&code| event(code)).collect();
+        let mut places = vec![None; events.len()];
+        slots.place(&events, &mut places).map(|()| places)
+    }
+
+    #[test]
+    fn an_event_is_loaded_once_and_shared() {
+        let mut slots = Slots::new(SimPmu::new(4));
+        let places = place(&mut slots, &[0xC0, 0xC2, 0xC0]).unwrap();
+        assert_eq!(places[0], places[2]);
+        assert_ne!(places[0], places[1]);
+        assert_eq!(slots.writes, WriteCounts { made: 2, avoided: 1 });
+        let epoch = slots.epoch();
+        place(&mut slots, &[0xC2]).unwrap();
+        assert_eq!(slots.epoch(), epoch);
+        assert_eq!(slots.writes, WriteCounts { made: 2, avoided: 2 });
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_what_is_needed_stays() {
+        let mut slots = Slots::new(SimPmu::new(2));
+        place(&mut slots, &[0xC0]).unwrap();
+        place(&mut slots, &[0xC2]).unwrap();
+        place(&mut slots, &[0xC0]).unwrap();
+        place(&mut slots, &[0x76]).unwrap();
+        assert!(slots.holds(event(0xC0)) && slots.holds(event(0x76)) && !slots.holds(event(0xC2)));
+        // 0xC0 is the older of the two, but needed.
+        place(&mut slots, &[0xC2, 0xC0]).unwrap();
+        assert!(slots.holds(event(0xC0)) && slots.holds(event(0xC2)));
+    }
+
+    #[test]
+    fn more_events_than_counters_is_busy_and_keeps_what_fits() {
+        let mut slots = Slots::new(SimPmu::new(2));
+        let events = [0x76, 0xC0, 0xC2].map(event);
+        let mut places = [None; 3];
+        assert!(matches!(slots.place(&events, &mut places), Err(LoadError::Busy)));
+        assert_eq!(places, [Some(0), Some(1), None]);
+    }
+
+    #[test]
+    fn room_is_made_when_the_source_is_busier_than_it_said() {
+        let mut slots = Slots::new(SimPmu::new(4));
+        slots.host_mut().take(3);
+        for code in [0x76, 0xC0, 0xC2] {
+            assert_eq!(place(&mut slots, &[code]).unwrap().len(), 1);
+        }
+        assert!(matches!(place(&mut slots, &[0x76, 0xC0]), Err(LoadError::Busy)));
+        slots.host_mut().take(4);
+        assert!(matches!(place(&mut slots, &[0xC3]), Err(LoadError::Busy)));
+    }
+}

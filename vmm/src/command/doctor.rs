@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use images::layout::Layout;
 use kvm_ioctls::{Cap, Kvm};
 
+use vpmu::perf::ProbeError;
+
 use crate::host::{self, ring0};
 
 /// How a check came out.
@@ -123,8 +125,25 @@ fn kvm() -> Vec<Finding> {
 
 fn pmu() -> Finding {
     match vpmu::perf::probe() {
-        Ok(()) => finding(Verdict::Good, "PMU", "perf counts guest instructions"),
-        Err(e) => finding(Verdict::Missing, "PMU", e.to_string()).remedy(e.remedy()),
+        Ok(access) if access.rdpmc => {
+            finding(Verdict::Good, "PMU", "perf counts guest instructions; read without a system call")
+        }
+        Ok(_) => finding(Verdict::Good, "PMU", "perf counts guest instructions; each reading is a system call")
+            .remedy("echo 1 | sudo tee /sys/bus/event_source/devices/cpu/rdpmc"),
+        Err(e) => finding(Verdict::Missing, "PMU", e.to_string()).remedy(pmu_remedy(&e)),
+    }
+}
+
+fn pmu_remedy(error: &ProbeError) -> &'static str {
+    match error {
+        ProbeError::NoPmu => "none here: choose a machine, or a kind of virtual machine, with a PMU; the lab has one",
+        ProbeError::NotAllowed => "sudo sysctl kernel.perf_event_paranoid=1",
+        ProbeError::Taken => {
+            "end the other users of perf, and switch the watchdog off: sudo sysctl kernel.nmi_watchdog=0"
+        }
+        ProbeError::NoGuestOnly => "load KVM's module before: perf leaves the host out only where KVM can run",
+        ProbeError::NoPerf => "use a kernel with CONFIG_PERF_EVENTS",
+        ProbeError::Os(_) => "see the error's meaning in perf_event_open(2)",
     }
 }
 

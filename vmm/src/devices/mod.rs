@@ -1,4 +1,4 @@
-//! What the vCPUs' port and memory accesses reach.
+//! What the vCPUs' port accesses reach.
 
 pub mod console;
 pub mod ports;

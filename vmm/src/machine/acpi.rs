@@ -6,9 +6,10 @@
 use acpi_tables::{
     Aml, aml,
     fadt::{FADTBuilder, Flags, PmProfile},
+    gas::{AccessSize, AddressSpace, GAS},
     madt::{EnabledStatus, IoApic, LocalInterruptController, MADT, ProcessorLocalApic},
     rsdp::Rsdp,
-    sdt::{GenericAddress, Sdt},
+    sdt::Sdt,
     xsdt::XSDT,
 };
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -68,11 +69,16 @@ fn fadt(dsdt: u64) -> acpi_tables::fadt::FADT {
         .flag(Flags::ResetRegSup)
         .flag(Flags::Headless);
     fadt.iapc_boot_arch = (NO_VGA | NO_MSI | NO_ASPM | NO_RTC).into();
-    fadt.reset_reg = GenericAddress::io_port_address::<u8>(layout::RESET).into();
+    fadt.reset_reg = port(layout::RESET);
     fadt.reset_value = layout::RESET_VALUE;
-    fadt.sleep_control_reg = GenericAddress::io_port_address::<u8>(layout::SLEEP_CONTROL).into();
-    fadt.sleep_status_reg = GenericAddress::io_port_address::<u8>(layout::SLEEP_STATUS).into();
+    fadt.sleep_control_reg = port(layout::SLEEP_CONTROL);
+    fadt.sleep_status_reg = port(layout::SLEEP_STATUS);
     fadt.finalize()
+}
+
+/// An 8-bit register on the port bus.
+fn port(at: u16) -> GAS {
+    GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, u64::from(at))
 }
 
 fn madt(vcpus: u8) -> MADT {
@@ -89,43 +95,36 @@ fn madt(vcpus: u8) -> MADT {
     madt
 }
 
-fn dsdt() -> Sdt {
-    let s5 = aml::Name::new("_S5_".into(), &aml::Package::new(vec![&layout::SLEEP_TYPE_S5]));
-    let com1 = aml::Device::new(
-        "_SB_.COM1".into(),
+fn device(path: &str, id: &dyn Aml, resources: Vec<&dyn Aml>) -> Vec<u8> {
+    bytes(&aml::Device::new(
+        path.into(),
         vec![
-            &aml::Name::new("_HID".into(), &aml::EISAName::new("PNP0501")),
-            &aml::Name::new("_UID".into(), &aml::ZERO),
-            &aml::Name::new(
-                "_CRS".into(),
-                &aml::ResourceTemplate::new(vec![
-                    &aml::Interrupt::new(true, true, false, false, layout::COM1_GSI),
-                    &aml::IO::new(layout::COM1, layout::COM1, 0, 8),
-                ]),
-            ),
-        ],
-    )
-    .bytes();
-    let session = aml::Device::new(
-        "_SB_.SESS".into(),
-        vec![
-            &aml::Name::new("_HID".into(), &"LNRO0005"),
+            &aml::Name::new("_HID".into(), id),
             &aml::Name::new("_UID".into(), &aml::ZERO),
             &aml::Name::new("_CCA".into(), &aml::ONE),
-            &aml::Name::new(
-                "_CRS".into(),
-                &aml::ResourceTemplate::new(vec![
-                    &aml::Memory32Fixed::new(
-                        true,
-                        layout::VIRTIO_MMIO as u32,
-                        layout::VIRTIO_MMIO_SIZE as u32,
-                    ),
-                    &aml::Interrupt::new(true, true, false, false, layout::VIRTIO_GSI),
-                ]),
-            ),
+            &aml::Name::new("_CRS".into(), &aml::ResourceTemplate::new(resources)),
         ],
-    )
-    .bytes();
+    ))
+}
+
+fn dsdt() -> Sdt {
+    let s5 = aml::Name::new("_S5_".into(), &aml::Package::new(vec![&layout::SLEEP_TYPE_S5]));
+    let com1 = device(
+        "_SB_.COM1",
+        &aml::EISAName::new("PNP0501"),
+        vec![
+            &aml::Interrupt::new(true, true, false, false, layout::COM1_GSI),
+            &aml::IO::new(layout::COM1, layout::COM1, 0, 8),
+        ],
+    );
+    let session = device(
+        "_SB_.SESS",
+        &"LNRO0005",
+        vec![
+            &aml::Memory32Fixed::new(true, layout::VIRTIO_MMIO as u32, layout::VIRTIO_MMIO_SIZE as u32),
+            &aml::Interrupt::new(true, true, false, false, layout::VIRTIO_GSI),
+        ],
+    );
     let mut dsdt = Sdt::new(*b"DSDT", 36, 6, OEM_ID, OEM_TABLE, OEM_REVISION);
     dsdt.append_slice(&bytes(&s5));
     dsdt.append_slice(&com1);

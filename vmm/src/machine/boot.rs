@@ -51,9 +51,9 @@ pub(super) fn load(
 
     // The kernel decompresses itself to pref_address and works within init_size bytes of it; the initial
     // RAM disk must stay clear of that.
-    let kernel_end = loaded.kernel_end.max({ header.pref_address } + u64::from({ header.init_size }));
+    let kernel_end = loaded.kernel_end.max({ header.pref_address } + u64::from(header.init_size));
     let (initrd_at, initrd_size) =
-        load_initrd(memory, initrd, kernel_end, u64::from({ header.initrd_addr_max }))?;
+        load_initrd(memory, initrd, kernel_end, u64::from(header.initrd_addr_max))?;
 
     header.type_of_loader = LOADER_UNDEFINED;
     header.ramdisk_image = initrd_at as u32;
@@ -146,7 +146,7 @@ fn load_initrd(
 }
 
 fn e820(memory: &GuestMemoryMmap) -> Vec<boot_e820_entry> {
-    let entry = |addr, end: u64, type_| boot_e820_entry { addr, size: end - addr, type_ };
+    let entry = |addr, end: u64, r#type| boot_e820_entry { addr, size: end - addr, r#type };
     let low_end = memory::low_end(memory);
     let mut map = vec![
         entry(0, layout::LOW_MEMORY_END, E820_RAM),

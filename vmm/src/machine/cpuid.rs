@@ -2,6 +2,7 @@
 
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::{Cap, Kvm};
+use vpmu::CpuidLeaf;
 
 use super::Error;
 
@@ -31,12 +32,12 @@ pub(super) fn supported(kvm: &Kvm) -> Result<CpuId, Error> {
     Ok(cpuid)
 }
 
-/// The leaves for vCPU `index` of `vcpus`, with `door` (leaf, EAX, EBX, ECX, EDX) added.
+/// The leaves for vCPU `index` of `vcpus`, with `door` added.
 pub(super) fn for_vcpu(
     supported: &CpuId,
     index: u8,
     vcpus: u8,
-    door: &[(u32, u32, u32, u32, u32)],
+    door: &[CpuidLeaf],
 ) -> Result<CpuId, Error> {
     let id = u32::from(index);
     let count = u32::from(vcpus);
@@ -85,7 +86,7 @@ pub(super) fn for_vcpu(
             ..Default::default()
         });
     }
-    for &(function, eax, ebx, ecx, edx) in door {
+    for &CpuidLeaf { leaf: function, eax, ebx, ecx, edx } in door {
         entries.push(kvm_cpuid_entry2 { function, eax, ebx, ecx, edx, ..Default::default() });
     }
     CpuId::from_entries(&entries).map_err(|_| Error::TooManyCpuidLeaves(entries.len()))
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn no_pmu_but_ours_is_shown() {
-        let cpuid = for_vcpu(&host(), 0, 1, &[(0x4000_0100, 1, 2, 3, 4)]).unwrap();
+        let cpuid = for_vcpu(&host(), 0, 1, &[CpuidLeaf { leaf: 0x4000_0100, eax: 1, ebx: 2, ecx: 3, edx: 4 }]).unwrap();
         assert!(leaf(&cpuid, 0xA).is_none());
         assert!(leaf(&cpuid, 0x8000_0022).is_none());
         assert_eq!(leaf(&cpuid, 0x8000_0001).unwrap().ecx & AMD_PERFCTR, 0);

@@ -18,7 +18,7 @@ use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::{IoEventAddress, Kvm, VmFd};
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-use vpmu::{ControlTable, HostPmu, PmuConfig, VirtualPmu};
+use vpmu::{ControlTable, HostPmu, PmuConfig, VirtualPmu, door_cpuid};
 
 use crate::devices::console::{Output, Tail};
 use crate::devices::ports::{Ports, Stop};
@@ -183,8 +183,8 @@ impl Machine {
         let stop_event = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
         let (stop_sender, stops) = mpsc::channel();
         let supported = cpuid::supported(kvm)?;
-        let door = config.pmu.as_ref().map(|pmu| vpmu::door_cpuid(pmu)).unwrap_or_default();
-        let controls = Arc::new(ControlTable::default());
+        let door = config.pmu.as_ref().map(door_cpuid);
+        let controls = ControlTable::new();
         let mut machine = Self { vcpus: Vec::new(), _vm: vm, session, stops, stop_event, console };
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
@@ -192,13 +192,13 @@ impl Machine {
                 ._vm
                 .create_vcpu(u64::from(index))
                 .map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
-            let leaves = cpuid::for_vcpu(&supported, index, vcpus, &door)?;
+            let leaves = cpuid::for_vcpu(&supported, index, vcpus, door.as_ref().map_or(&[], |door| &door[..]))?;
             fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
             registers::set_common(&fd)?;
             if index == 0 {
                 registers::set_boot(&fd, entry)?;
             }
-            let (host, pmu, controls) = (host.clone(), config.pmu.clone(), Arc::clone(&controls));
+            let (host, pmu, controls) = (host.clone(), config.pmu, Arc::clone(&controls));
             let (ports, session, memory) = (Arc::clone(&ports), Arc::clone(&machine.session), memory.clone());
             let report = Reporter {
                 stops: stop_sender.clone(),

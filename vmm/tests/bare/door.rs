@@ -151,11 +151,12 @@ pub fn trials() -> Vec<Trial> {
                 &[
                     Step::Store(PAGE + 16, STATE),
                     Step::Store(CONTROL, 0xFFFF_FFFF << 32 | 1),
-                    Step::Store(CONTROL + 8, 0xFFFF_FFFF),
                     ring(op::UPDATE_CONTROL),
                 ],
                 result::EINVAL,
             );
+            // Interrupt mode, which is not announced.
+            try_(&[Step::Store(CONTROL + 8, 1), ring(op::UPDATE_CONTROL)], result::EPERM);
             let ran = run(Model::K8, 1, &script);
             assert_eq!(ran.given, want);
             assert_eq!(ran.stop, Stop::PowerOff);

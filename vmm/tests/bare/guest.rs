@@ -9,7 +9,8 @@ use perfvisor::devices::ports::Stop;
 use perfvisor::dump::VcpuDump;
 use perfvisor::machine::boot::Initrd;
 use perfvisor::machine::{Config, Machine};
-use vpmu::{Model, PmuConfig, sim::SimPmu};
+use vpmu::perf::PerfPmu;
+use vpmu::{HostFamily, Model, PmuConfig};
 
 /// One step of a script.
 #[derive(Clone, Copy, Debug)]
@@ -243,12 +244,12 @@ fn machine_of(model: Model, vcpus: u32, image: &[u8]) -> (Machine, impl FnOnce()
         kernel,
         initrd: Initrd::default(),
         cmdline: String::new(),
-        pmu: Some(PmuConfig::new(model, 1_000_000)),
+        pmu: Some(PmuConfig { model, host: HostFamily::Amd, core_khz: 1_000_000 }),
     };
     let serial = Collected::default();
     let console = Box::new(serial.clone());
     let kvm = kvm_ioctls::Kvm::new().unwrap();
-    let machine = Machine::new(&kvm, &config, Some(console), |_| SimPmu::new(4)).unwrap();
+    let machine = Machine::new(&kvm, &config, Some(console), |_| PerfPmu::new()).unwrap();
     (machine, move || serial.0.lock().unwrap().clone())
 }
 

@@ -129,7 +129,8 @@ unpin:
 	return file;
 }
 
-bool vperfctr_is_file(struct file *file)
+/* NULL for other files, and for those opened when there was no state. */
+struct vperfctr *vperfctr_of_file(struct file *file)
 {
-	return file->f_op == &vperfctr_fops;
+	return file->f_op == &vperfctr_fops ? file->private_data : NULL;
 }

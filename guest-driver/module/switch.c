@@ -41,6 +41,18 @@ struct vperfctr *vperfctr_of(struct task_struct *task)
 }
 
 /*
+ * Make sure this CPU samples what is attached to it. The timer belongs to the
+ * CPU and runs out by itself, so that switching need not touch it.
+ */
+void vperfctr_begin_sampling(void)
+{
+	struct timer_list *timer = this_cpu_ptr(&sampling_timer);
+
+	if (!timer_pending(timer))
+		mod_timer(timer, jiffies + SAMPLING_PERIOD);
+}
+
+/*
  * In the old thread's context, with interrupts off and the run queue locked.
  * If the new thread counts too, one exit serves both.
  */
@@ -67,7 +79,6 @@ static void switch_out(struct preempt_notifier *notifier,
 static void switch_in(struct preempt_notifier *notifier, int cpu)
 {
 	struct vperfctr *state = container_of(notifier, struct vperfctr, notifier);
-	struct timer_list *timer = this_cpu_ptr(&sampling_timer);
 	unsigned long flags;
 	int err;
 
@@ -77,10 +88,9 @@ static void switch_in(struct preempt_notifier *notifier, int cpu)
 		if (err)
 			door_lost(&state->counters, err);
 	}
+	if (state->counters.attached)
+		vperfctr_begin_sampling();
 	local_irq_restore(flags);
-
-	if (state->counters.attached && !timer_pending(timer))
-		mod_timer(timer, jiffies + SAMPLING_PERIOD);
 }
 
 static struct preempt_ops switch_ops = {
@@ -94,17 +104,12 @@ static void switch_sample(struct timer_list *timer)
 	struct vperfctr *state = vperfctr_of(current);
 	unsigned long flags;
 
-	/* Moved here when its CPU went offline: it belongs to that CPU. */
-	if (timer != this_cpu_ptr(&sampling_timer))
-		return;
-	if (!state)
-		return;
-
 	local_irq_save(flags);
-	if (state->counters.attached)
+	if (state && state->counters.attached) {
 		door_sample(&state->counters);
+		vperfctr_begin_sampling();
+	}
 	local_irq_restore(flags);
-	mod_timer(timer, jiffies + SAMPLING_PERIOD);
 }
 
 /* Begin to follow the current thread. */

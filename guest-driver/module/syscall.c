@@ -6,7 +6,6 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/compat.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/printk.h>
@@ -16,41 +15,23 @@
 
 #include "vperfctr.h"
 
-struct syscall_args {
-	unsigned long arg[3];
-};
-
-static struct syscall_args syscall_get_args(const struct pt_regs *regs)
+static long syscall_dispatch(unsigned long nr, unsigned long a, unsigned long b,
+			     unsigned long c)
 {
-	/* The i386 ABI: also int $0x80 in a 64-bit program. */
-	if (in_ia32_syscall())
-		return (struct syscall_args){ {
-			(u32)regs->bx, (u32)regs->cx, (u32)regs->dx,
-		} };
-	return (struct syscall_args){ { regs->di, regs->si, regs->dx } };
-}
-
-static long syscall_dispatch(const struct pt_regs *regs)
-{
-	const struct syscall_args args = syscall_get_args(regs);
-	const int first = args.arg[0];
-
-	switch (regs->orig_ax) {
+	switch (nr) {
 	case PERFCTR_NR_INFO:
-		return perfctr_info((void __user *)args.arg[0],
-				    (void __user *)args.arg[1],
-				    (void __user *)args.arg[2]);
+		return perfctr_info((void __user *)a, (void __user *)b,
+				    (void __user *)c);
 	case PERFCTR_NR_OPEN:
-		return vperfctr_open(first, args.arg[1]);
+		return vperfctr_open(a, b);
 	case PERFCTR_NR_CONTROL:
-		return vperfctr_control(first, (void __user *)args.arg[1]);
+		return vperfctr_control(a, (void __user *)b);
 	case PERFCTR_NR_UNLINK:
-		return vperfctr_unlink(first);
+		return vperfctr_unlink(a);
 	case PERFCTR_NR_IRESUME:
-		return vperfctr_iresume(first);
+		return vperfctr_iresume(a);
 	case PERFCTR_NR_READ:
-		return vperfctr_read(first, (void __user *)args.arg[1],
-				     (void __user *)args.arg[2]);
+		return vperfctr_read(a, (void __user *)b, (void __user *)c);
 	}
 	return -ENOSYS;
 }
@@ -58,7 +39,15 @@ static long syscall_dispatch(const struct pt_regs *regs)
 /* Takes the place of sys_ni_syscall, on its stack and with its argument. */
 static long syscall_enter(const struct pt_regs *regs)
 {
-	long result = syscall_dispatch(regs);
+	long result;
+
+	/* The i386 ABI: also int $0x80 in a 64-bit program. */
+	if (in_ia32_syscall())
+		result = syscall_dispatch(regs->orig_ax, (u32)regs->bx,
+					  (u32)regs->cx, (u32)regs->dx);
+	else
+		result = syscall_dispatch(regs->orig_ax, regs->di, regs->si,
+					  regs->dx);
 
 	/* What is left to run of this function is syscalls_exit()'s care. */
 	module_put(THIS_MODULE);
@@ -77,6 +66,7 @@ static int syscall_divert(struct kprobe *probe, struct pt_regs *regs)
 	instruction_pointer_set(regs, (unsigned long)syscall_enter);
 	return 1;
 }
+
 NOKPROBE_SYMBOL(syscall_divert);
 
 /*
@@ -87,6 +77,7 @@ static void syscall_not_ours(struct kprobe *probe, struct pt_regs *regs,
 			     unsigned long flags)
 {
 }
+
 NOKPROBE_SYMBOL(syscall_not_ours);
 
 static struct kprobe syscall_probe = {

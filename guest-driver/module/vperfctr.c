@@ -85,8 +85,7 @@ static struct vperfctr *vperfctr_get(int fd)
 
 	if (!file)
 		return ERR_PTR(-EBADF);
-	/* A descriptor opened before there was a state serves for nothing. */
-	state = vperfctr_is_file(file) ? file->private_data : NULL;
+	state = vperfctr_of_file(file);
 	if (state)
 		refcount_inc(&state->refs);
 	fput(file);
@@ -167,11 +166,13 @@ static int vperfctr_set_control(struct vperfctr *state,
 			page->pmc[i].sum = 0;
 
 	err = door_resume(counters);
-	if (err)
+	if (err) {
 		page->cstatus = 0;
-	else
-		counters->enabled = true;
-	return err;
+		return err;
+	}
+	counters->enabled = true;
+	vperfctr_begin_sampling();
+	return 0;
 }
 
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)

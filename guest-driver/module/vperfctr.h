@@ -37,19 +37,19 @@ long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 struct vperfctr *vperfctr_of(struct task_struct *task);
 void vperfctr_watch(struct vperfctr *state);
 void vperfctr_unwatch(struct vperfctr *state);
+void vperfctr_begin_sampling(void);
 int switch_init(void);
 void switch_exit(void);
 
 /* file.c: file descriptors */
 struct file *vperfctr_file_new(struct vperfctr *state);
-bool vperfctr_is_file(struct file *file);
+struct vperfctr *vperfctr_of_file(struct file *file);
 
 /* syscall.c: entry points */
 int syscalls_init(void);
 void syscalls_exit(void);
 
 /* main.c */
-struct perfctr_cpu_mask;
 long perfctr_info(struct perfctr_info __user *uinfo,
 		  struct perfctr_cpu_mask __user *ucpus,
 		  struct perfctr_cpu_mask __user *uforbidden);

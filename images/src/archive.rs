@@ -45,12 +45,7 @@ const SOURCE: &str = "src:";
 impl Archive {
     /// Prepares to use the archive; nothing is fetched yet. With `refresh`, pinned versions are looked up again.
     pub fn open(layout: &Layout, refresh: bool) -> Self {
-        Self {
-            folder: layout.archive_folder(),
-            log: layout.log("apt"),
-            refresh,
-            updated: Cell::new(false),
-        }
+        Self { folder: layout.archive_folder(), log: layout.log("apt"), refresh, updated: Cell::new(false) }
     }
 
     /// The files that `resolve` names, as they were pinned under `name` by an earlier set-up, or looked up now.
@@ -88,20 +83,24 @@ impl Archive {
         let record = self.record(package)?;
         let depends = field(&record, "Depends").unwrap_or_default();
         let alternatives = depends.split([',', '|']);
-        Ok(alternatives.filter_map(|dependency| Some(dependency.split_whitespace().next()?.to_owned())).collect())
+        Ok(alternatives
+            .filter_map(|dependency| Some(dependency.split_whitespace().next()?.to_owned()))
+            .collect())
     }
 
     /// Looks up the file of a source package whose name ends so.
     pub fn source(&self, package: &str, suffix: &str) -> Result<Pin> {
         self.update()?;
-        let text = self.apt("apt-get")?.args(["source", "--download-only", "--print-uris", package]).text()?;
+        let text =
+            self.apt("apt-get")?.args(["source", "--download-only", "--print-uris", package]).text()?;
         let file = text.lines().find_map(|line| {
             // 'URI' file size SHA256:hash
             let mut words = line.strip_prefix('\'')?.split_whitespace().skip(1);
             let file = words.next().filter(|file| file.ends_with(suffix))?;
             Some((file.to_owned(), words.nth(1)?.strip_prefix("SHA256:")?.to_owned()))
         });
-        let (file, sha256) = file.with_context(|| format!("source package {package} has no file *{suffix}"))?;
+        let (file, sha256) =
+            file.with_context(|| format!("source package {package} has no file *{suffix}"))?;
         Ok(Pin { request: format!("{SOURCE}{package}"), file, sha256 })
     }
 

@@ -40,7 +40,10 @@ impl Programs {
 /// Makes sure busybox is in the cache and returns its key.
 pub fn setup_busybox(layout: &Layout, archive: &Archive) -> Result<Key> {
     let pins = archive.pinned("busybox", |archive| Ok(vec![archive.binary("busybox-static")?]))?;
-    let key = pins.iter().fold(Inputs::of("busybox", 1), |inputs: Inputs, pin: &Pin| inputs.text(&pin.sha256)).finish();
+    let key = pins
+        .iter()
+        .fold(Inputs::of("busybox", 1), |inputs: Inputs, pin: &Pin| inputs.text(&pin.sha256))
+        .finish();
     artefact::ensure(&layout.busybox(), &key, |file| {
         let package = file.with_extension("package");
         artefact::remove(&package)?;
@@ -63,23 +66,22 @@ pub struct Recipe<'a> {
 
 impl Recipe<'_> {
     /// Makes sure the initramfs of guests of a series is in the cache, and returns its key.
-    pub fn setup_guest(&self, series: &Series, kernel: &Key, driver: Option<&(PathBuf, Key)>) -> Result<Key> {
-        let key = self.inputs("guest initramfs")?.key(kernel);
-        let key = driver.iter().fold(key, |inputs, driver| inputs.key(&driver.1)).finish();
+    pub fn setup_guest(&self, series: &Series, kernel: &Key, driver: &(PathBuf, Key)) -> Result<Key> {
+        let key = self.inputs("guest initramfs")?.key(kernel).key(&driver.1).finish();
         artefact::ensure(&self.layout.guest_initramfs(series), &key, |file| {
             let step = Step::begin(format!("initramfs for guests with {}", series.name));
             let mut tree = self.base()?;
-            self.add_modules(&mut tree, series, &kernels::GUEST, driver.map(|driver| driver.0.as_path()))?;
+            self.add_modules(&mut tree, series, &kernels::GUEST, Some(&driver.0))?;
             write(&tree, file, step)
         })?;
         Ok(key)
     }
 
-    /// Makes sure the initramfs of the lab machine is in the cache. It carries the guests' images.
-    pub fn setup_lab(&self, kernel: &Key, guests: &[(Series, Key)]) -> Result<()> {
-        let key = guests.iter().fold(self.inputs("lab initramfs")?.key(kernel), |inputs, (series, key)| {
-            inputs.text(series.name).key(key)
-        });
+    /// Makes sure the initramfs of the lab machine is in the cache. It carries the guests' images, each given with
+    /// the key of its initramfs; the lab's own kernel is one of theirs.
+    pub fn setup_lab(&self, guests: &[(Series, Key)]) -> Result<()> {
+        let key = self.inputs("lab initramfs")?;
+        let key = guests.iter().fold(key, |inputs, (series, key)| inputs.text(series.name).key(key));
         artefact::ensure(&self.layout.lab_initramfs(), &key.finish(), |file| {
             let step = Step::begin("initramfs of the lab machine");
             let mut tree = self.base()?;
@@ -116,16 +118,28 @@ impl Recipe<'_> {
         tree.file("/bin/busybox", 0o755, read(&busybox)?)?;
         for applet in applets.lines().map(|applet| Path::new("/").join(applet)) {
             // Not busybox itself, nor its init in place of ours.
-            if !tree.contains(&applet) && applet.file_name().is_some_and(|name| name != "init" && name != "linuxrc") {
+            if !tree.contains(&applet)
+                && applet.file_name().is_some_and(|name| name != "init" && name != "linuxrc")
+            {
                 tree.link(&applet, "/bin/busybox")?;
             }
         }
-        tree.file("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")?;
+        tree.file(
+            "/etc/passwd",
+            0o644,
+            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        )?;
         tree.file("/etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n")?;
         Ok(tree)
     }
 
-    fn add_modules(&self, tree: &mut Tree, series: &Series, set: &ModuleSet, driver: Option<&Path>) -> Result<()> {
+    fn add_modules(
+        &self,
+        tree: &mut Tree,
+        series: &Series,
+        set: &ModuleSet,
+        driver: Option<&Path>,
+    ) -> Result<()> {
         let folder = self.layout.kernel_modules(series);
         let list = folder.join(format!("{}.load", set.name));
         let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

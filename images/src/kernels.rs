@@ -48,9 +48,10 @@ pub fn setup(series: &Series, layout: &Layout, archive: &Archive) -> Result<Key>
         Ok(vec![archive.binary(&package)?])
     })?;
     let key = pins.iter().fold(Inputs::of("kernel", 1), |inputs, pin| inputs.text(&pin.sha256));
-    let key = [GUEST, LAB].iter().flat_map(|set| set.modules).fold(key, |inputs, (module, options)| {
-        inputs.text(module).text(options)
-    });
+    let key = [GUEST, LAB]
+        .iter()
+        .flat_map(|set| set.modules)
+        .fold(key, |inputs, (module, options)| inputs.text(module).text(options));
     let key = key.finish();
     // The initramfs lives in the same folder and goes with it: it holds this kernel's modules.
     artefact::ensure(&layout.kernel_folder(series), &key, |folder| build(series, archive, &pins, folder))?;
@@ -91,7 +92,8 @@ impl StockModules {
         let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
         let builtin = list.lines().map(modinfo::canonical).collect();
         let files = artefact::files_below(&folder.join("kernel"))?;
-        let files = files.into_iter().map(|path| (modinfo::canonical(&path.to_string_lossy()), path)).collect();
+        let files =
+            files.into_iter().map(|path| (modinfo::canonical(&path.to_string_lossy()), path)).collect();
         Ok(Self { files, builtin })
     }
 
@@ -103,7 +105,8 @@ impl StockModules {
         let mut list = String::new();
         for (name, content) in order {
             fs::write(folder.join(format!("{name}.ko")), content)?;
-            let options = set.modules.iter().find(|(module, _)| *module == name).map_or("", |(_, options)| options);
+            let options =
+                set.modules.iter().find(|(module, _)| *module == name).map_or("", |(_, options)| options);
             list += format!("{name}.ko {options}").trim_end();
             list.push('\n');
         }

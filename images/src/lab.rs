@@ -34,7 +34,9 @@ pub fn setup(layout: &Layout, archive: &Archive, patch: &Path) -> Result<()> {
     let firmware = archive.pinned("firmware", |archive| {
         ["seabios", "qemu-system-data"].iter().map(|package| archive.binary(package)).collect()
     })?;
-    let inputs = CONFIGURE.iter().fold(Inputs::of("lab machine", 1).file(patch)?, |inputs, option| inputs.text(option));
+    let inputs = CONFIGURE
+        .iter()
+        .fold(Inputs::of("lab machine", 1).file(patch)?, |inputs, option| inputs.text(option));
     let key = source.iter().chain(&firmware).fold(inputs, |inputs, pin| inputs.text(&pin.sha256)).finish();
     artefact::ensure(&layout.lab_machine(), &key, |folder| {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -59,8 +61,12 @@ fn collect_firmware(archive: &Archive, pins: &[Pin], folder: &Path) -> Result<()
             let path = entry?.path();
             // Links lead into other packages, for other machines.
             let is_rom = path.extension().is_some_and(|extension| extension == "bin");
-            if is_rom && let Some(name) = path.file_name() && path.is_file() {
-                fs::copy(&path, firmware.join(name)).with_context(|| format!("cannot copy {}", path.display()))?;
+            if is_rom
+                && let Some(name) = path.file_name()
+                && path.is_file()
+            {
+                fs::copy(&path, firmware.join(name))
+                    .with_context(|| format!("cannot copy {}", path.display()))?;
             }
         }
     }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::artefact;
 use crate::series::{self, Series};
 
 /// The environment variable that moves the cache.
@@ -174,16 +175,43 @@ impl Layout {
         self.root.join("logs").join(format!("{name}.log"))
     }
 
+    /// Removes what a set-up made; only when asked to, also what it downloaded, so that all begins anew.
+    pub fn clean(&self, keep_downloads: bool) -> Result<()> {
+        let _lock = self.lock()?;
+        let kept: Vec<PathBuf> = keep_downloads.then(|| self.archive_folder()).into_iter().collect();
+        // One by one, so that a cache variable that points to a wrong place does no harm there.
+        for name in [
+            "kernels",
+            "headers",
+            "drivers",
+            "lab",
+            "checkpatch",
+            "checkpatch.key",
+            "busybox",
+            "busybox.key",
+            "logs",
+            "archive",
+        ] {
+            let path = self.root.join(name);
+            if !kept.contains(&path) {
+                artefact::remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the cache for this process: a second set-up waits here for the first. Released when dropped, and by
     /// the kernel when the process ends in any way.
-    pub(crate) fn lock(&self) -> Result<fs::File> {
+    pub fn lock(&self) -> Result<fs::File> {
         fs::create_dir_all(&self.root)
             .with_context(|| format!("cannot create the cache folder {}", self.root.display()))?;
         let path = self.root.join("lock");
         let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) => eprintln!("waiting for another set-up of {}", self.root.display()),
+            Err(fs::TryLockError::WouldBlock) => {
+                eprintln!("waiting for another set-up of {}", self.root.display())
+            }
             Err(fs::TryLockError::Error(error)) => return Err(lock_failure(error, &path)),
         }
         file.lock().map_err(|error| lock_failure(error, &path))?;

@@ -66,9 +66,8 @@ impl Ordering<'_> {
 /// The direct dependencies a module file names.
 fn dependencies(file: &[u8]) -> Result<Vec<String>> {
     let elf = Elf::parse(file).context("not an ELF file")?;
-    let section = elf.section_headers.iter().find(|header| {
-        elf.shdr_strtab.get_at(header.sh_name) == Some(".modinfo")
-    });
+    let section =
+        elf.section_headers.iter().find(|header| elf.shdr_strtab.get_at(header.sh_name) == Some(".modinfo"));
     let section = section.and_then(|header| file.get(header.file_range()?)).context("no .modinfo section")?;
     let entries = section.split(|&byte| byte == 0);
     let depends = entries.filter_map(|entry| std::str::from_utf8(entry).ok()?.strip_prefix("depends="));
@@ -107,7 +106,8 @@ mod tests {
     }
 
     fn order(modules: &[(&str, &str)], builtin: &[&str], wanted: &[&str]) -> Result<Vec<String>> {
-        let find = |name: &str| Ok(modules.iter().find(|(module, _)| *module == name).map(|(_, on)| module(on)));
+        let find =
+            |name: &str| Ok(modules.iter().find(|(module, _)| *module == name).map(|(_, on)| module(on)));
         let builtin = builtin.iter().map(|name| canonical(name)).collect();
         let order = load_order(wanted, &Inventory { file: &find, builtin: &builtin })?;
         Ok(order.into_iter().map(|(name, _)| name).collect())

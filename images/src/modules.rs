@@ -25,6 +25,11 @@ pub fn guest_driver(repository: &Path) -> ModuleSource {
     ModuleSource { name: "perfctr", folder: repository.join("guest-driver/module") }
 }
 
+/// All modules of this repository.
+pub fn all(repository: &Path) -> Vec<ModuleSource> {
+    vec![guest_driver(repository)]
+}
+
 impl ModuleSource {
     /// Makes sure the module is built for a series, and returns its file and key.
     pub fn setup(&self, series: &Series, layout: &Layout, headers: &Key) -> Result<(PathBuf, Key)> {
@@ -93,6 +98,7 @@ impl ModuleSource {
 fn is_warning(line: &str) -> bool {
     // Unpacked packages carry no vmlinux for 6.1, so no type information is made; that says nothing of our code.
     let expected = ["Skipping BTF generation", "the compiler differs from the one"];
-    let warning = ["warning:", "WARNING:"].iter().any(|word| line.to_lowercase().contains(&word.to_lowercase()));
+    let warning =
+        ["warning:", "WARNING:"].iter().any(|word| line.to_lowercase().contains(&word.to_lowercase()));
     warning && !expected.iter().any(|text| line.contains(text))
 }

@@ -80,7 +80,8 @@ pub fn setup(layout: &Layout) -> Result<()> {
 /// The names of all installed packages.
 fn installed() -> Result<Vec<String>> {
     let query = Program::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status} ${Package}\\n"]);
-    let list = query.text().context("perfvisor's images are made on Debian 12: this machine has no dpkg-query")?;
+    let list =
+        query.text().context("perfvisor's images are made on Debian 12: this machine has no dpkg-query")?;
     Ok(list.lines().filter_map(|line| Some(line.strip_prefix("installed ")?.to_owned())).collect())
 }
 
@@ -93,7 +94,8 @@ fn lists_are_stale(folder: &Path) -> bool {
     let lists = fs::read_dir(folder).into_iter().flatten().flatten();
     let releases = lists.filter(|entry| entry.file_name().to_string_lossy().ends_with("Release"));
     // apt sets the time of a list to that of the archive; the status change is when it was fetched.
-    let fetched = releases.filter_map(|entry| Some(SystemTime::UNIX_EPOCH + changed(&entry.metadata().ok()?)?));
+    let fetched =
+        releases.filter_map(|entry| Some(SystemTime::UNIX_EPOCH + changed(&entry.metadata().ok()?)?));
     fetched.max().is_none_or(|fetched| fetched.elapsed().is_ok_and(|age| age > STALE))
 }
 

@@ -126,7 +126,11 @@ impl Program {
         let name = self.name();
         let output = self.command.output().with_context(|| format!("cannot run `{name}`"))?;
         if !output.status.success() {
-            bail!("`{name}` failed ({}):\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+            bail!(
+                "`{name}` failed ({}):\n{}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim_end()
+            );
         }
         Ok(output.stdout)
     }
@@ -161,9 +165,13 @@ mod tests {
     fn a_failure_quotes_the_output_and_names_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("sub/it.log");
-        let error = Program::new("sh").arg("-c").arg("echo out; echo cause >&2; exit 3").log(&log).run().unwrap_err();
+        let error =
+            Program::new("sh").arg("-c").arg("echo out; echo cause >&2; exit 3").log(&log).run().unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("cause") && text.contains("it.log") && text.contains("exit status: 3"), "{text}");
+        assert!(
+            text.contains("cause") && text.contains("it.log") && text.contains("exit status: 3"),
+            "{text}"
+        );
         assert_eq!(fs::read_to_string(log).unwrap(), "out\ncause\n");
     }
 }

@@ -20,11 +20,8 @@ pub const DEFAULT: Series = Series {
 };
 
 /// Debian 12's own kernel.
-pub const STABLE: Series = Series {
-    name: "6.1",
-    image_meta: "linux-image-cloud-amd64",
-    headers_meta: "linux-headers-cloud-amd64",
-};
+pub const STABLE: Series =
+    Series { name: "6.1", image_meta: "linux-image-cloud-amd64", headers_meta: "linux-headers-cloud-amd64" };
 
 /// Every series set up.
 pub const ALL: [Series; 2] = [DEFAULT, STABLE];

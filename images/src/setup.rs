@@ -28,7 +28,13 @@ impl Setup {
     pub fn run(&self) -> Result<()> {
         let _lock = self.layout.lock()?;
         let archive = Archive::open(&self.layout, self.refresh);
-        let guests = self.guests(&archive)?;
+        let programs = Programs::in_folder(&self.binaries);
+        let busybox = initramfs::setup_busybox(&self.layout, &archive)?;
+        let recipe = Recipe { layout: &self.layout, programs: &programs, busybox: &busybox };
+        let mut guests = Vec::new();
+        for series in series::ALL {
+            guests.push((series, self.guest(series, &archive, &recipe)?));
+        }
         let patch = lab::patch(&self.repository);
         // TEMPORARY until the patch is here
         if !patch.exists() {
@@ -36,29 +42,15 @@ impl Setup {
             return Ok(());
         }
         lab::setup(&self.layout, &archive, &patch)?;
-        let programs = Programs::in_folder(&self.binaries);
-        let busybox = initramfs::setup_busybox(&self.layout, &archive)?;
-        let recipe = Recipe { layout: &self.layout, programs: &programs, busybox: &busybox };
-        recipe.setup_lab(&kernels::setup(&series::DEFAULT, &self.layout, &archive)?, &guests)
+        recipe.setup_lab(&guests)
     }
 
-    fn guests(&self, archive: &Archive) -> Result<Vec<(Series, Key)>> {
-        let programs = Programs::in_folder(&self.binaries);
-        let busybox = initramfs::setup_busybox(&self.layout, archive)?;
-        let recipe = Recipe { layout: &self.layout, programs: &programs, busybox: &busybox };
-        let guest = |series: Series| {
-            let kernel = kernels::setup(&series, &self.layout, archive)?;
-            let headers = headers::setup(&series, &self.layout, archive)?;
-            let source = modules::guest_driver(&self.repository);
-            // TEMPORARY until the module is here
-            let driver = if source.folder.join("Kbuild").exists() {
-                source.setup(&series, &self.layout, &headers).map_err(|error| eprintln!("NO DRIVER: {error:#}")).ok()
-            } else {
-                None
-            };
-            Ok((series, recipe.setup_guest(&series, &kernel, driver.as_ref())?))
-        };
-        series::ALL.into_iter().map(guest).collect()
+    /// All of one guest kernel; returns the key of its initramfs, which depends on everything else.
+    fn guest(&self, series: Series, archive: &Archive, recipe: &Recipe<'_>) -> Result<Key> {
+        let kernel = kernels::setup(&series, &self.layout, archive)?;
+        let headers = headers::setup(&series, &self.layout, archive)?;
+        let driver = modules::guest_driver(&self.repository).setup(&series, &self.layout, &headers)?;
+        recipe.setup_guest(&series, &kernel, &driver)
     }
 }
 

@@ -74,7 +74,13 @@ impl Tree {
     }
 
     /// Adds a character device.
-    pub fn character_device(&mut self, path: impl AsRef<Path>, mode: u32, major: u32, minor: u32) -> Result<()> {
+    pub fn character_device(
+        &mut self,
+        path: impl AsRef<Path>,
+        mode: u32,
+        major: u32,
+        minor: u32,
+    ) -> Result<()> {
         self.insert(path.as_ref(), Node::CharacterDevice { mode, major, minor })
     }
 

@@ -393,7 +393,6 @@ static void t_sampling(int e, uint64_t n, uint64_t period)
 			 MAP_SHARED, fd, 0);
 	struct perf_event_mmap_page *pg = (void *)map;
 	uint64_t samples = 0, other = 0, off = 0, inside = 0, count;
-	uint64_t ips[4] = { 0 };
 	struct work w = { n };
 
 	if (map == MAP_FAILED)
@@ -409,7 +408,6 @@ static void t_sampling(int e, uint64_t n, uint64_t period)
 		if (h->type == PERF_RECORD_SAMPLE) {
 			uint64_t ip = *(uint64_t *)(h + 1);
 
-			ips[samples & 3] = ip;
 			samples++;
 			inside += ip >= (uint64_t)w_loop &&
 				  ip < (uint64_t)w_loop + 64;

@@ -1,8 +1,11 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use vpmu::ModelChoice;
+use images::overlay::CopyRequest;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
@@ -32,11 +35,29 @@ pub enum Command {
     List,
     /// Say what this host can do and what is missing, each with its remedy
     Doctor,
+    /// The lab machine itself
+    #[command(subcommand)]
+    Lab(Lab),
     /// Print a completion script for a shell
     Completion {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// What to do with the lab machine.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Run a program of the lab machine in it, starting it if need be
+    Exec {
+        /// The program and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        argv: Vec<OsString>,
+    },
+    /// Say whether it is running
+    Status,
+    /// End it, and every guest in it
+    Stop,
 }
 
 /// Options of `run`.
@@ -65,7 +86,7 @@ pub struct Run {
     pub source: Source,
     /// Put a host file or directory into the guest, programs with their shared libraries
     #[arg(long = "copy", value_name = "HOSTPATH[:GUESTPATH]")]
-    pub copies: Vec<Copy>,
+    pub copies: Vec<CopyRequest>,
     /// Write the guest's serial console to a file; '-' is standard error
     #[arg(long, value_name = "FILE")]
     pub console: Option<PathBuf>,
@@ -83,7 +104,7 @@ pub struct Run {
     pub overlay: Option<PathBuf>,
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
-    pub argv: Vec<String>,
+    pub argv: Vec<OsString>,
 }
 
 /// Options of `dump`.
@@ -114,14 +135,12 @@ pub enum Source {
     Perf,
 }
 
-/// A model of PMU, or none.
+/// A guest's PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pmu {
-    /// The model nearest the host's.
-    Auto,
-    /// This model.
-    Model(vpmu::Model),
-    /// No PMU.
+    /// A virtual PMU.
+    Model(ModelChoice),
+    /// None.
     None,
 }
 
@@ -130,12 +149,19 @@ impl FromStr for Pmu {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "auto" => Ok(Self::Auto),
             "none" => Ok(Self::None),
-            _ => text.parse().map(Self::Model).map_err(|_| {
-                format!("there is no model '{text}'; there are auto, k7, k8, generic and none")
-            }),
+            _ => text
+                .parse()
+                .map(Self::Model)
+                .map_err(|_| format!("there is no model '{text}'; there are auto, k7, k8, generic and none")),
         }
+    }
+}
+
+impl Pmu {
+    /// Whether counters beyond the TSC may be needed.
+    pub fn needs_counters(self) -> bool {
+        !matches!(self, Self::None | Self::Model(ModelChoice::Only(vpmu::Model::Generic)))
     }
 }
 
@@ -159,37 +185,6 @@ impl FromStr for Size {
     }
 }
 
-/// A file to copy into the guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copy {
-    /// On the host.
-    pub host: PathBuf,
-    /// In the guest.
-    pub guest: PathBuf,
-}
-
-impl FromStr for Copy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (host, guest) = match text.split_once(':') {
-            Some((host, guest)) => (PathBuf::from(host), PathBuf::from(guest)),
-            None => {
-                let host = PathBuf::from(text);
-                let guest = std::path::absolute(&host).map_err(|e| format!("'{text}': {e}"))?;
-                (host, guest)
-            }
-        };
-        if host.as_os_str().is_empty() {
-            return Err(format!("'{text}' names no file on the host"));
-        }
-        if !guest.is_absolute() {
-            return Err(format!("'{}' is not an absolute path in the guest", guest.display()));
-        }
-        Ok(Self { host, guest })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,15 +204,6 @@ mod tests {
         for bad in ["", "M", "-1", "1T", "1.5G", "99999999999G", "é"] {
             assert!(size(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn copies() {
-        let copy = |text: &str| text.parse::<Copy>();
-        assert_eq!(copy("a:/b").unwrap(), Copy { host: "a".into(), guest: "/b".into() });
-        assert_eq!(copy("/x/y").unwrap().guest, PathBuf::from("/x/y"));
-        assert!(copy("a:b").is_err());
-        assert!(copy(":/b").is_err());
     }
 
     #[test]

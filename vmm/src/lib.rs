@@ -9,34 +9,11 @@ pub mod control;
 pub mod devices;
 mod doors;
 pub mod dump;
+pub mod guest_session;
 pub mod host;
+pub mod lab;
 pub mod machine;
 pub mod place;
 pub mod registry;
 pub mod vcpu;
-pub mod virtio {
-    //! stub until the device is there
-    use std::io;
-    use vm_memory::GuestMemoryMmap;
-    use vmm_sys_util::eventfd::EventFd;
-    #[allow(missing_docs)]
-    pub const QUEUE_NOTIFY: u64 = 0x50;
-    #[allow(missing_docs)]
-    pub struct MmioTransport(EventFd, Vec<EventFd>);
-    #[allow(missing_docs)]
-    impl MmioTransport {
-        pub fn new(_: GuestMemoryMmap) -> io::Result<Self> {
-            Ok(Self(EventFd::new(0)?, vec![EventFd::new(0)?]))
-        }
-        pub fn irq_event(&self) -> &EventFd {
-            &self.0
-        }
-        pub fn queue_events(&self) -> &[EventFd] {
-            &self.1
-        }
-        pub fn read(&self, _: u64, data: &mut [u8]) {
-            data.fill(0);
-        }
-        pub fn write(&self, _: u64, _: &[u8]) {}
-    }
-}
+pub mod virtio;

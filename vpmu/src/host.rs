@@ -38,7 +38,7 @@ pub enum LoadError {
 /// make no system call.
 pub trait HostPmu {
     /// Name of the source, as in `--source`.
-    const NAME: &'static str;
+    fn name(&self) -> &'static str;
 
     /// How many events can be loaded at most. An upper bound: the engine makes room when a load is [`Busy`].
     ///

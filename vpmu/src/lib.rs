@@ -1,1 +1,88 @@
-//! vpmu
+//! The perfctr engine: performance counters for the virtual CPUs of a VMM.
+//!
+//! A guest that runs perfctr keeps a sum and a start value for every counter of every thread, and when a thread is
+//! switched out it adds what the processor counted since:
+//!
+//! ```text
+//!     value = sum + (now - start)
+//! ```
+//!
+//! This crate is the other side of `now`. Its guest's counters are software: they hold no hardware, they only take
+//! differences of host counters that keep running. One [`VirtualPmu`] belongs to each vCPU and lives on the vCPU's
+//! thread.
+//!
+//! # The way of an operation
+//!
+//! ```text
+//!   guest driver      fills the vCPU's page, writes SWITCH to the doorbell MSR       (one exit)
+//!      VMM            VirtualPmu::wrmsr(msr, value, &memory)
+//!         door        reads the page; checks addresses; ends prev's period, begins next's
+//!         period      prev: sum += now - start          next: start = now
+//!         slots       now = running count of the host counter that holds the event
+//!            HostPmu  perf: RDPMC in user space         sim: a number
+//!      VMM            MsrOutcome::Handled, re-entry
+//!   guest driver      finds result and lost counters in the page
+//! ```
+//!
+//! The interface with the guest is [`perfctr_abi::door`]; its three CPUID leaves come from [`door_cpuid`], its MSRs
+//! are [`DOOR_MSRS`].
+//!
+//! # Controls and ids
+//!
+//! UPDATE_CONTROL copies the guest's control data once, checks it by the rules of the guest's [`Model`], translates
+//! its events for the [`HostFamily`], loads them to see that they count, and keeps the checked copy in the
+//! [`ControlTable`] of the VM under an id. From then on the guest says the id. Nothing of what a RESUME does depends
+//! on control data in guest memory; the state page only has its starts written and its sums added to.
+//!
+//! The table is bounded, ids are never used again. Each vCPU remembers the controls it ran lately, so the table (and
+//! its lock) is needed once per vCPU and id. An id that neither knows gets EAGAIN, and the driver sends the control
+//! again.
+//!
+//! # Host counters
+//!
+//! A source of host counts is a [`HostPmu`]: numbered slots that can be loaded with an event and read. The engine
+//! addresses slots by content. A guest counter reads the slot that counts its event; counters with the same event
+//! share one; and a slot nobody uses at the moment stays loaded and running until its place is needed, when the
+//! least recently used goes first. So a thread that is switched in finds its events running, whatever ran before it,
+//! as long as the events of all threads fit: a switch then makes no system call and writes no register. The
+//! [`Snapshot`] says how many register writes that avoided.
+//!
+//! RESUME with a control whose events are loaded, SUSPEND, SWITCH and SAMPLE take time in proportion to the number
+//! of counters; they take no lock and allocate nothing.
+//!
+//! # What cannot count
+//!
+//! An event that the host lacks, or has no counter for, is refused when the control is updated. One that cannot be
+//! loaded when its state is resumed (on another vCPU, or because somebody took the counters meanwhile) is reported
+//! in `lost`, tried again at the next resume, and its period adds nothing to the sum; so does a period at whose end
+//! the counter turns out to have stopped. Such periods are counted in the [`Snapshot`].
+//!
+//! # Not yet
+//!
+//! Interrupt-mode counters (refused, EPERM), the MSR door, and families beyond the K7, K8 and generic ones.
+
+mod config;
+mod control;
+mod door;
+mod family;
+mod guest_page;
+mod host;
+mod host_family;
+pub mod perf;
+mod period;
+mod placement;
+pub mod sim;
+mod slots;
+mod snapshot;
+mod table;
+mod totals;
+mod virtual_pmu;
+
+pub use config::{CpuidLeaf, DOOR_MSRS, PmuConfig, door_cpuid};
+pub use control::{Control, ControlError};
+pub use family::{Facts, Model, ModelChoice, UnknownModel};
+pub use host::{HostEvent, HostPmu, LoadError};
+pub use host_family::HostFamily;
+pub use snapshot::{AttachedState, DoorCounts, EventTotal, Snapshot, WriteCounts};
+pub use table::ControlTable;
+pub use virtual_pmu::{MsrOutcome, VirtualPmu};

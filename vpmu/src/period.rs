@@ -57,7 +57,8 @@ impl Period {
         self.len = placement.slots().len();
         for (i, (&slot, &row)) in placement.slots().iter().zip(placement.rows()).enumerate() {
             let start = slot.and_then(|slot| slots.now(slot));
-            self.counters[i] = Counter { slot: slot.filter(|_| start.is_some()), row, start: start.unwrap_or(0) };
+            self.counters[i] =
+                Counter { slot: slot.filter(|_| start.is_some()), row, start: start.unwrap_or(0) };
             match start {
                 Some(start) => page.set_start(i, start),
                 None => unread |= 1 << i,
@@ -96,21 +97,8 @@ impl Period {
                 None => lost += 1,
             }
         }
-        // A counter that broke is given up only now: two counters may read one slot.
-        if lost != 0 {
-            self.forget_broken(slots);
-        }
-        *self = Self { page: 0, id: 0, tsc_start: None, len: 0, counters: self.counters };
+        (self.page, self.id, self.tsc_start, self.len) = (0, 0, None, 0);
         lost
-    }
-
-    /// Give up the slots that stopped counting, so that the next placement loads their events anew.
-    pub(crate) fn forget_broken<H: HostPmu>(&self, slots: &mut Slots<H>) {
-        for slot in self.counters[..self.len].iter().filter_map(|counter| counter.slot) {
-            if slots.now(slot).is_none() {
-                slots.forget(slot);
-            }
-        }
     }
 
     /// TSC cycles of the running period so far.
@@ -120,7 +108,9 @@ impl Period {
 
     /// What each counter has counted in the running period so far.
     pub(crate) fn running<H: HostPmu>(&self, slots: &mut Slots<H>) -> impl Iterator<Item = (RowIndex, u64)> {
-        self.counters[..self.len].iter().map(|counter| (counter.row, counter.elapsed(slots).unwrap_or(0)))
+        self.counters[..self.len]
+            .iter()
+            .map(move |counter| (counter.row, counter.elapsed(slots).unwrap_or(0)))
     }
 }
 

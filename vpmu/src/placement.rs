@@ -13,7 +13,7 @@ const ENTRIES: usize = 64;
 pub(crate) struct Placement {
     pub(crate) id: u64,
     /// The slots' epoch for which `slots` is right; 0 for none.
-    pub(crate) epoch: u64,
+    epoch: u64,
     pub(crate) tsc_on: bool,
     len: usize,
     events: [HostEvent; MAX_COUNTERS],
@@ -60,9 +60,15 @@ impl Placement {
         &self.rows[..self.len]
     }
 
+    /// The slots have been found at `epoch`. A placement with a counter that could not be loaded is not settled:
+    /// the next resume tries again.
+    pub(crate) fn settle(&mut self, epoch: u64) {
+        self.epoch = if self.slots().iter().all(Option::is_some) { epoch } else { 0 };
+    }
+
     /// Whether every counter has a slot, and the right one.
     pub(crate) fn is_current(&self, epoch: u64) -> bool {
-        self.epoch == epoch && self.slots().iter().all(Option::is_some)
+        self.epoch == epoch
     }
 }
 
@@ -83,7 +89,8 @@ impl PlacementCache {
     }
 
     pub(crate) fn insert(&mut self, placement: Placement) {
-        self.0[Self::index(placement.id)] = Some(Box::new(placement));
+        let index = Self::index(placement.id);
+        self.0[index] = Some(Box::new(placement));
     }
 
     fn index(id: u64) -> usize {

@@ -123,7 +123,9 @@ impl SimPmu {
 }
 
 impl HostPmu for SimPmu {
-    const NAME: &'static str = "sim";
+    fn name(&self) -> &'static str {
+        "sim"
+    }
 
     fn capacity(&self) -> usize {
         self.slots.len()

@@ -90,13 +90,14 @@ impl<H: HostPmu> Slots<H> {
         }
     }
 
-    /// Whether some slot counts `event`.
-    pub(crate) fn holds(&self, event: HostEvent) -> bool {
-        self.find(event).is_some()
+    /// Whether some slot counts `event` at this moment.
+    pub(crate) fn counts(&mut self, event: HostEvent) -> bool {
+        self.find(event).and_then(|slot| self.now(slot)).is_some()
     }
 
     /// Have every event of `events` loaded and write its slot to `places`. Slots that hold none of them may be
-    /// evicted, the least recently used first; nobody's period may be running.
+    /// evicted, the least recently used first, and slots that have stopped counting are: nobody's period may be
+    /// running.
     ///
     /// Events that cannot be loaded get no slot; the first such error is returned when all have been tried.
     pub(crate) fn place(&mut self, events: &[HostEvent], places: &mut [Option<u8>]) -> Result<(), LoadError> {
@@ -104,11 +105,16 @@ impl<H: HostPmu> Slots<H> {
         let mut needed = 0u32;
         for (&event, place) in events.iter().zip(&mut *places) {
             *place = self.find(event);
-            if let Some(slot) = *place {
-                needed |= 1 << slot;
-                self.mark_used(slot);
-                self.writes.avoided += 1;
+            let Some(slot) = *place else { continue };
+            if self.now(slot).is_none() {
+                // It has stopped counting while nobody looked. Loading it anew is the only cure.
+                self.forget(slot);
+                *place = None;
+                continue;
             }
+            needed |= 1 << slot;
+            self.mark_used(slot);
+            self.writes.avoided += 1;
         }
         let mut outcome = Ok(());
         for (&event, place) in events.iter().zip(places) {
@@ -132,8 +138,8 @@ impl<H: HostPmu> Slots<H> {
         outcome
     }
 
-    /// Give up a slot whose counter has stopped counting.
-    pub(crate) fn forget(&mut self, slot: u8) {
+    /// Empty a slot.
+    fn forget(&mut self, slot: u8) {
         let index = usize::from(slot) % MAX_SLOTS;
         if self.loaded[index].take().is_some() {
             self.host.unload(index);
@@ -221,10 +227,10 @@ mod tests {
         place(&mut slots, &[0xC2]).unwrap();
         place(&mut slots, &[0xC0]).unwrap();
         place(&mut slots, &[0x76]).unwrap();
-        assert!(slots.holds(event(0xC0)) && slots.holds(event(0x76)) && !slots.holds(event(0xC2)));
+        assert!(slots.counts(event(0xC0)) && slots.counts(event(0x76)) && !slots.counts(event(0xC2)));
         // 0xC0 is the older of the two, but needed.
         place(&mut slots, &[0xC2, 0xC0]).unwrap();
-        assert!(slots.holds(event(0xC0)) && slots.holds(event(0xC2)));
+        assert!(slots.counts(event(0xC0)) && slots.counts(event(0xC2)));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct EventTotal {
     pub evntsel: u32,
     /// The sum over all states and periods. Two counters of one state with this event count twice.
     pub total: u64,
-    /// Whether a host counter is loaded with it now.
+    /// Whether a host counter is loaded with it and counts, now.
     pub loaded: bool,
 }
 

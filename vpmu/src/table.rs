@@ -61,9 +61,9 @@ impl ControlTable {
     }
 
     /// The id of `control`, a new one if the table does not hold it.
-    pub(crate) fn intern(&self, control: Control) -> u64 {
+    pub(crate) fn intern(&self, control: &Control) -> u64 {
         let mut inner = self.lock();
-        if let Some(&id) = inner.ids.get(&control) {
+        if let Some(&id) = inner.ids.get(control) {
             inner.touch(id);
             return id;
         }
@@ -73,7 +73,7 @@ impl ControlTable {
         inner.last_id += 1;
         inner.clock += 1;
         let (id, stamp) = (inner.last_id, inner.clock);
-        let control = Arc::new(control);
+        let control = Arc::new(control.clone());
         inner.ids.insert(Arc::clone(&control), id);
         inner.entries.insert(id, Entry { control, stamp });
         inner.order.insert(stamp, id);
@@ -128,25 +128,58 @@ mod tests {
     #[test]
     fn equal_controls_have_one_id() {
         let table = ControlTable::new();
-        let id = table.intern(control(1));
+        let id = table.intern(&control(1));
         assert_ne!(id, 0);
-        assert_ne!(table.intern(control(2)), id);
-        assert_eq!(table.intern(control(1)), id);
+        assert_ne!(table.intern(&control(2)), id);
+        assert_eq!(table.intern(&control(1)), id);
         assert_eq!(table.len(), 2);
         assert_eq!(*table.get(id).unwrap(), control(1));
         assert!(table.get(0).is_none() && table.get(u64::MAX).is_none());
     }
 
     #[test]
+    fn the_hot_path_takes_no_lock() {
+        use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op};
+        use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+        use zerocopy::IntoBytes;
+
+        let mem = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        let table = ControlTable::new();
+        let next_id = table.intern(&control(0xC0));
+        let config = crate::PmuConfig { model: Model::K8, host: crate::HostFamily::Amd, core_khz: 1 };
+        let mut pmu = crate::VirtualPmu::new(config, Arc::clone(&table), crate::sim::SimPmu::new(4));
+        pmu.wrmsr(MSR_BASE + MSR_PAGE, 0x1001, &mem);
+        let mut ring = move |number| {
+            let filled = Page { prev: 0x2000, next: 0x2000, next_id, ..Page::default() };
+            mem.write_slice(filled.as_bytes(), GuestAddress(0x1000)).unwrap();
+            pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem);
+            mem.read_obj::<i32>(GuestAddress(0x1000)).unwrap()
+        };
+        assert_eq!(ring(op::RESUME), 0);
+
+        // On another thread, so that a lock taken fails the test instead of hanging it.
+        let (done, wait) = std::sync::mpsc::channel();
+        let guard = table.lock();
+        let thread = std::thread::spawn(move || {
+            let results = [op::SWITCH, op::SAMPLE, op::SUSPEND, op::RESUME].map(&mut ring);
+            done.send(results)
+        });
+        let results = wait.recv_timeout(std::time::Duration::from_secs(10));
+        drop(guard);
+        assert_eq!(results, Ok([0; 4]));
+        thread.join().unwrap().unwrap();
+    }
+
+    #[test]
     fn the_oldest_used_goes_first_and_ids_are_never_reused() {
         let table = ControlTable::with_limit(3);
-        let ids = [1, 2, 3].map(|event| table.intern(control(event)));
-        table.intern(control(1));
+        let ids = [1, 2, 3].map(|event| table.intern(&control(event)));
+        table.intern(&control(1));
         assert!(table.get(ids[1]).is_some());
-        let fourth = table.intern(control(4));
+        let fourth = table.intern(&control(4));
         assert!(table.get(ids[2]).is_none(), "the third was used longest ago");
         assert!(table.get(ids[0]).is_some() && table.get(ids[1]).is_some() && table.get(fourth).is_some());
-        let again = table.intern(control(3));
+        let again = table.intern(&control(3));
         assert!(again > fourth);
         assert_eq!(table.len(), 3);
         assert_eq!(table.lock().order.len(), 3);

@@ -60,7 +60,7 @@ impl Totals {
     pub(crate) fn report(
         &self,
         running: impl Fn(RowIndex) -> u64,
-        loaded: impl Fn(HostEvent) -> bool,
+        mut loaded: impl FnMut(HostEvent) -> bool,
     ) -> (Vec<EventTotal>, u64) {
         let rows = self.rows.iter().enumerate().map(|(index, row)| EventTotal {
             evntsel: row.evntsel,

@@ -27,7 +27,12 @@ struct Version {
 impl Version {
     fn of(path: &Path, tag: &str) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
-        Ok(Self { tag: tag.to_owned(), len: meta.len(), inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()) })
+        Ok(Self {
+            tag: tag.to_owned(),
+            len: meta.len(),
+            inode: meta.ino(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        })
     }
 }
 
@@ -66,7 +71,8 @@ impl Arriving {
     /// Prepares the place. `unique` tells apart the files of sessions that run at the same time.
     pub fn begin(offer: FileOffer, unique: u64) -> io::Result<Self> {
         let path = path_of(&offer);
-        let (Some(directory), Some(name), true) = (path.parent(), path.file_name(), path.is_absolute()) else {
+        let (Some(directory), Some(name), true) = (path.parent(), path.file_name(), path.is_absolute())
+        else {
             return Err(io::Error::other("not an absolute path of a file"));
         };
         fs::create_dir_all(directory)?;
@@ -82,7 +88,10 @@ impl Arriving {
     pub fn write(&mut self, data: &[u8]) -> io::Result<()> {
         self.received += data.len() as u64;
         if self.received > self.offer.len {
-            return Err(io::Error::other(format!("more than the {} bytes that were offered", self.offer.len)));
+            return Err(io::Error::other(format!(
+                "more than the {} bytes that were offered",
+                self.offer.len
+            )));
         }
         self.file.write_all(data)
     }

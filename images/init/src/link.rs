@@ -42,7 +42,8 @@ impl Link {
         // A blocking write to a virtio port spins in the kernel until the host took the buffer.
         ioctl_fionbio(&stream, true)?;
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let edges = epoll::EventFlags::ET | epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::HUP;
+        let edges =
+            epoll::EventFlags::ET | epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::HUP;
         epoll::add(&watch, &stream, epoll::EventData::new_u64(0), edges)?;
         Ok(Self { stream, carrier, watch })
     }
@@ -56,7 +57,8 @@ impl Link {
             if self.carrier == Carrier::Socket {
                 return Ok(false);
             }
-            let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+            let mut events =
+                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
             match epoll::wait(&self.watch, &mut events[..], None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

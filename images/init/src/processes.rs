@@ -39,7 +39,8 @@ fn living_members(leader: Pid) -> Vec<Pid> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(Pid::from_raw)
         .filter(|&pid| {
-            fs::read(format!("/proc/{pid}/stat")).is_ok_and(|stat| living_in(&stat) == Some(leader.as_raw_nonzero().get()))
+            fs::read(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| living_in(&stat) == Some(leader.as_raw_nonzero().get()))
         })
         .collect()
 }

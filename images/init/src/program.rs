@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -60,7 +60,10 @@ impl Program {
     /// Starts it, in a session and process group of its own.
     pub fn start(exec: &Exec, reaper: &Reaper) -> Result<Self, ExecError> {
         let Some(program) = exec.argv.first().map(os) else {
-            return Err(ExecError { errno: Errno::INVAL.raw_os_error(), message: "the command is empty".into() });
+            return Err(ExecError {
+                errno: Errno::INVAL.raw_os_error(),
+                message: "the command is empty".into(),
+            });
         };
         let home = if Path::new("/root").is_dir() { "/root" } else { "/" };
         let cwd = exec.cwd.as_ref().map_or_else(|| OsString::from(home), os);
@@ -99,13 +102,17 @@ impl Program {
             grantpt(&master)?;
             unlockpt(&master)?;
             tcsetwinsize(&master, winsize(size))?;
-            let slave = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+            let slave =
+                ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
             command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
             (stdin, stdout, stderr) = (master.try_clone()?, master.try_clone()?, None);
             terminal = Some(master);
         } else {
-            let (input, output, errors) =
-                (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
+            let (input, output, errors) = (
+                pipe_with(PipeFlags::CLOEXEC)?,
+                pipe_with(PipeFlags::CLOEXEC)?,
+                pipe_with(PipeFlags::CLOEXEC)?,
+            );
             command.stdin(input.0).stdout(output.1).stderr(errors.1);
             (stdin, stdout, stderr, terminal) = (input.1, output.0, Some(errors.0), None);
         }

@@ -42,7 +42,9 @@ fn configured(apt: &Path) -> Vec<PathBuf> {
     let mut files = vec![apt.join("sources.list")];
     let parts = fs::read_dir(apt.join("sources.list.d")).into_iter().flatten().flatten();
     let mut parts: Vec<PathBuf> = parts.map(|entry| entry.path()).collect();
-    parts.retain(|path| path.extension().is_some_and(|extension| extension == "list" || extension == "sources"));
+    parts.retain(|path| {
+        path.extension().is_some_and(|extension| extension == "list" || extension == "sources")
+    });
     parts.sort();
     files.extend(parts);
     files.retain(|path| path.is_file());
@@ -57,7 +59,8 @@ fn one_line(text: &str) -> String {
         // deb-src lines are made anew from the deb lines.
         let Some(rest) = line.strip_prefix("deb ").or_else(|| line.strip_prefix("deb\t")) else { continue };
         let rest = rest.trim_start();
-        let options = if rest.starts_with('[') { rest.find(']').map_or(rest, |end| &rest[..=end]) } else { "" };
+        let options =
+            if rest.starts_with('[') { rest.find(']').map_or(rest, |end| &rest[..=end]) } else { "" };
         let words: Vec<&str> = rest[options.len()..].split_whitespace().collect();
         let [uri, suite, components @ ..] = words.as_slice() else { continue };
         if SUITES.contains(suite) && components.contains(&COMPONENT) {
@@ -145,8 +148,7 @@ mod tests {
              deb http://other.test/ bookworm contrib\n\
              deb http://other.test/flat ./\n",
         );
-        let security =
-            "[arch=amd64 signed-by=/usr/share/keyrings/a.gpg] http://mirror.test/security bookworm-security main";
+        let security = "[arch=amd64 signed-by=/usr/share/keyrings/a.gpg] http://mirror.test/security bookworm-security main";
         assert_eq!(
             derived,
             format!(
@@ -166,7 +168,11 @@ mod tests {
         assert_eq!(configured(apt.path()), [parts.join("debian.list")]);
         let to = apt.path().join("derived");
         write(&to, apt.path()).unwrap();
-        assert!(fs::read_to_string(to.join("machine.list")).unwrap().contains("deb-src http://a.test/ bookworm main"));
+        assert!(
+            fs::read_to_string(to.join("machine.list"))
+                .unwrap()
+                .contains("deb-src http://a.test/ bookworm main")
+        );
     }
 
     #[test]

@@ -62,23 +62,23 @@ fn run(mut arguments: Arguments) -> Option<()> {
         return Some(());
     }
     let iterations = first.number()?;
-    let (mut rounds, mut pause) = (0, false);
+    let (mut each_round, mut pause) = (None, false);
     while let Some(option) = arguments.next() {
         if option.is(b"--pause") {
             pause = true;
         } else if option.is(b"--migrate") {
-            rounds = arguments.next()?.number()?;
-            if rounds == 0 || iterations % rounds != 0 {
+            let rounds = arguments.next()?.number()?;
+            if rounds == 0 || !iterations.is_multiple_of(rounds) {
                 return None;
             }
+            each_round = Some((iterations / rounds, rounds));
         } else {
             return None;
         }
     }
-    if rounds == 0 {
-        spin(iterations);
-    } else {
-        migrate(iterations / rounds, rounds);
+    match each_round {
+        None => spin(iterations),
+        Some((iterations, rounds)) => migrate(iterations, rounds),
     }
     if pause {
         kernel::wait_for_end_of_input();

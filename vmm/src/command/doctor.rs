@@ -108,7 +108,7 @@ fn kvm() -> Vec<Finding> {
         finding(Verdict::Note, "KVM's own vPMU", "cannot be switched off for one guest; a guest's RDPMC may read KVM's")
             .remedy("a host kernel of Linux 5.18 or later can")
     });
-    findings.push(match ring0::speed(&kvm) {
+    findings.push(match ring0::speed(&kvm, u64::MAX) {
         Ok(speed) if speed >= host::SLOWEST => {
             finding(Verdict::Good, "guest kernel code", format!("{:.0} million instructions a second", speed as f64 / 1e6))
         }

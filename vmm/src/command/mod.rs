@@ -1,5 +1,71 @@
-//! The commands of the command line.
+//! The commands of the command line, and where each runs.
 
 pub mod doctor;
 pub mod dump;
+pub mod lab;
 pub mod list;
+pub mod run;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Command};
+use crate::place;
+use crate::registry;
+
+/// Do what the command line says.
+pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
+    match &cli.command {
+        Command::Run(options) => {
+            if cli.lab {
+                return lab::run(options);
+            }
+            if !place::inside_lab()
+                && let Some(obstacle) = place::obstacle(options.pmu.needs_counters())
+            {
+                eprintln!("perfvisor: {obstacle}; using the lab machine (see 'perfvisor doctor')");
+                return lab::run(options);
+            }
+            Ok(ExitCode::from(run::run(options)?))
+        }
+        Command::Dump(options) => {
+            if cli.lab || is_elsewhere(options.name.as_deref())? {
+                return lab::dump(options);
+            }
+            dump::dump(options).map(|()| ExitCode::SUCCESS)
+        }
+        Command::List => {
+            if cli.lab || is_elsewhere(None)? {
+                return lab::simple("list");
+            }
+            list::list().map(|()| ExitCode::SUCCESS)
+        }
+        Command::Doctor => {
+            if cli.lab {
+                return lab::simple("doctor");
+            }
+            Ok(doctor::doctor())
+        }
+        Command::Lab(command) => lab::lab(command),
+        Command::Completion { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "perfvisor", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Whether a machine is to be looked for in the lab: it is not here, and a lab machine is running. `run` may have
+/// gone there by itself, and its user need not know.
+fn is_elsewhere(name: Option<&str>) -> Result<bool> {
+    if place::inside_lab() {
+        return Ok(false);
+    }
+    let directory = registry::directory()?;
+    let here = match name {
+        Some(name) => registry::is_running(&directory, name),
+        None => !registry::running(&directory)?.is_empty(),
+    };
+    Ok(!here && lab::is_running())
+}

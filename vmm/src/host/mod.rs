@@ -29,7 +29,7 @@ pub enum Obstacle {
 /// Open KVM and see whether Linux can boot on it.
 pub fn open_kvm() -> Result<Kvm, Obstacle> {
     let kvm = Kvm::new().map_err(Obstacle::NoKvm)?;
-    let speed = ring0::speed(&kvm).map_err(Obstacle::BrokenKvm)?;
+    let speed = ring0::speed(&kvm, SLOWEST).map_err(Obstacle::BrokenKvm)?;
     if speed < SLOWEST {
         return Err(Obstacle::SlowKvm(speed));
     }

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use kvm_bindings::{kvm_regs, kvm_userspace_memory_region};
-use kvm_ioctls::{Kvm, VcpuExit};
+use kvm_ioctls::{Kvm, VcpuExit, VcpuFd};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 /// Rounds of the loop, two instructions each. A processor needs some 20 microseconds, an emulator 20 milliseconds.
@@ -26,8 +26,12 @@ pub enum Error {
     Exit(String),
 }
 
-/// Guest instructions a second in ring 0.
-pub fn speed(kvm: &Kvm) -> Result<u64, Error> {
+/// How often the loop runs at most. The best time counts: the first includes the guest's page faults, and any may
+/// include another process.
+const TRIES: u32 = 5;
+
+/// Guest instructions a second in ring 0; measured until it is at least `enough`, or no better after some tries.
+pub fn speed(kvm: &Kvm, enough: u64) -> Result<u64, Error> {
     let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x2000)])
         .map_err(|e| Error::Memory(e.to_string()))?;
     // Real mode: mov ecx, ROUNDS; again: dec ecx; jnz again; hlt.
@@ -43,9 +47,19 @@ pub fn speed(kvm: &Kvm) -> Result<u64, Error> {
     sregs.cs.base = 0;
     sregs.cs.selector = 0;
     vcpu.set_sregs(&sregs).map_err(|e| Error::Kvm("SET_SREGS", e))?;
-    vcpu.set_regs(&kvm_regs { rip: CODE_AT, rflags: 2, ..Default::default() })
-        .map_err(|e| Error::Kvm("SET_REGS", e))?;
+    let mut best = 0;
+    for _ in 0..TRIES {
+        vcpu.set_regs(&kvm_regs { rip: CODE_AT, rflags: 2, ..Default::default() })
+            .map_err(|e| Error::Kvm("SET_REGS", e))?;
+        best = best.max(run(&mut vcpu)?);
+        if best >= enough {
+            break;
+        }
+    }
+    Ok(best)
+}
 
+fn run(vcpu: &mut VcpuFd) -> Result<u64, Error> {
     let start = Instant::now();
     loop {
         match vcpu.run() {
@@ -82,7 +96,7 @@ mod tests {
     #[test]
     fn the_probe_runs_wherever_kvm_does() {
         match Kvm::new() {
-            Ok(kvm) => assert!(speed(&kvm).unwrap() > 0),
+            Ok(kvm) => assert!(speed(&kvm, u64::MAX).unwrap() > 0),
             Err(e) => println!("not run: the_probe_runs_wherever_kvm_does: /dev/kvm: {e}"),
         }
     }

@@ -1,18 +1,17 @@
 //! `cargo xtask setup`.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use images::layout::Layout;
 use images::packages;
-use images::process::Program;
-use images::progress::Step;
 use images::setup::{Setup, repository};
 
-/// Fetches and builds everything perfvisor boots into the cache; what is there and current is kept.
+use crate::cargo;
+
+/// Fetch guest kernels, build modules, images and the lab machine; what is there and current is kept
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Ask Debian's archive for newer versions. Without it a set-up keeps what it has and needs no network.
+    /// Ask Debian's archive for newer versions. Without it a set-up keeps the versions it has, and needs the network
+    /// only for what was never fetched.
     #[arg(long)]
     pub(crate) refresh: bool,
 }
@@ -21,30 +20,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let layout = Layout::open()?;
     packages::setup(&layout)?;
-    build_programs(&layout)?;
-    let setup = Setup { repository: repository(), binaries: binaries()?, refresh: arguments.refresh, layout };
+    cargo::build(&layout)?;
+    images(layout, arguments.refresh)
+}
+
+/// The part of a set-up after the packages and cargo.
+pub(crate) fn images(layout: Layout, refresh: bool) -> Result<()> {
+    let setup = Setup { repository: repository(), binaries: cargo::binaries()?, refresh, layout };
     setup.run()?;
-    eprintln!("set up in {}", setup.layout.root().display());
+    eprintln!("The images are in {}", setup.layout.root().display());
     Ok(())
-}
-
-/// The programs inside the images, and the command itself.
-fn build_programs(layout: &Layout) -> Result<()> {
-    let step = Step::begin("build init, perfex and perfvisor");
-    let cargo = Program::new(cargo()).args(["build", "--release", "--color=never"]);
-    let cargo = cargo.args(["--package=init", "--package=perfex"]).folder(&repository());
-    cargo.log(layout.log("cargo")).watch(|line| step.at(line.trim()))?;
-    step.done("");
-    Ok(())
-}
-
-/// The cargo that runs us.
-pub(crate) fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
-}
-
-/// Where cargo leaves release binaries: where this one is.
-pub(crate) fn binaries() -> Result<PathBuf> {
-    let this = std::env::current_exe().context("cannot find the path of this program")?;
-    Ok(this.parent().context("this program has no folder")?.to_owned())
 }

@@ -1,0 +1,190 @@
+//! The steps of `cargo xtask test`.
+
+use anyhow::{Result, bail};
+use images::archive::Archive;
+use images::layout::Layout;
+use images::modules::{self, ModuleSource};
+use images::process::Program;
+use images::progress;
+use images::setup::repository;
+use images::{checkpatch, headers, series};
+
+use super::tally::Tally;
+use crate::cargo::{self, cargo};
+use crate::setup;
+
+/// One step.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) what: &'static str,
+    /// Whether a filter chooses among tests in it.
+    pub(super) has_tests: bool,
+    pub(super) run: fn(&Context) -> Result<Tally>,
+}
+
+/// What all steps work with.
+pub(super) struct Context {
+    pub(super) layout: Layout,
+    pub(super) filter: Option<String>,
+    pub(super) list: bool,
+}
+
+/// The name of the step that the end-to-end tests need.
+pub(super) const IMAGES: &str = "images";
+
+/// All steps in order.
+pub(super) const STEPS: [Step; 7] = [
+    Step { name: "fmt", what: "every Rust file is formatted", has_tests: false, run: fmt },
+    Step { name: "clippy", what: "no warnings from clippy", has_tests: false, run: clippy },
+    Step { name: "unit", what: "unit, property and documentation tests", has_tests: true, run: unit },
+    Step {
+        name: IMAGES,
+        what: "kernels, initramfs and the lab machine are made",
+        has_tests: false,
+        run: images,
+    },
+    Step {
+        name: "modules",
+        what: "C modules build with W=1 without warnings",
+        has_tests: false,
+        run: kernel_modules,
+    },
+    Step {
+        name: "checkpatch",
+        what: "the kernel's style checker, --strict",
+        has_tests: false,
+        run: kernel_style,
+    },
+    Step { name: "e2e", what: "guests in the lab machine, end to end", has_tests: true, run: end_to_end },
+];
+
+impl Context {
+    /// Runs a program whose success is one passed check; what it said is shown when it fails.
+    fn check(&self, name: &str, program: Program) -> Result<Tally> {
+        let step = progress::Step::begin(name);
+        let log = self.layout.log(&format!("test-{name}"));
+        let mut said = Vec::new();
+        let (success, _) = program.log(log).stream(|line| {
+            step.at(line.trim());
+            said.push(line.to_owned());
+        })?;
+        if success {
+            step.done("");
+            return Ok(Tally::passed(1));
+        }
+        drop(step);
+        println!("{}", said.join("\n"));
+        Ok(Tally::failed(name))
+    }
+
+    /// Runs tests and counts them. Tests that are over soon are shown only when they fail.
+    fn tests(&self, name: &str, program: Program, show_all: bool) -> Result<Tally> {
+        let mut program = program;
+        let mut arguments: Vec<&str> = self.filter.as_deref().into_iter().collect();
+        if self.list {
+            arguments.push("--list");
+        }
+        if !arguments.is_empty() {
+            program = program.arg("--").args(arguments);
+        }
+        let mut output = super::tally::TestOutput::default();
+        let log = self.layout.log(&format!("test-{name}"));
+        let show_all = show_all && !self.list;
+        let step = (!show_all && !self.list).then(|| progress::Step::begin(name));
+        let mut quiet = Vec::new();
+        let list = self.list;
+        let (success, tail) = program.log(log).stream(|line| {
+            output.line(line);
+            if list {
+                if let Some(test) = line.strip_suffix(": test") {
+                    println!("    {test}");
+                }
+            } else if show_all {
+                println!("{line}");
+            } else if let Some(step) = &step {
+                step.at(line.trim());
+                let passed = line.starts_with("test ") && line.ends_with("... ok");
+                if !passed && !line.trim().is_empty() {
+                    quiet.push(line.to_owned());
+                }
+            }
+        })?;
+        if self.list && !success {
+            bail!("cannot list the tests:\n{}", tail.join("\n"));
+        }
+        let tally = output.tally(name, success);
+        match step {
+            Some(step) if tally.failures.is_empty() => step.done(&format!("{} passed", tally.passed)),
+            Some(step) => {
+                drop(step);
+                println!("{}", quiet.join("\n"));
+            }
+            None => {}
+        }
+        Ok(tally)
+    }
+}
+
+fn fmt(context: &Context) -> Result<Tally> {
+    context.check("fmt", cargo("fmt").args(["--all", "--check"]))
+}
+
+fn clippy(context: &Context) -> Result<Tally> {
+    let clippy = cargo("clippy").args(["--release", "--workspace", "--all-targets", "--color=never"]);
+    context.check("clippy", clippy.args(["--", "--deny=warnings"]))
+}
+
+fn unit(context: &Context) -> Result<Tally> {
+    // The package `tests` has the end-to-end suite, which is a step of its own.
+    let workspace = cargo("test").args(["--color=never", "--no-fail-fast", "--workspace", "--exclude=tests"]);
+    let mut tally = context.tests("unit", workspace, false)?;
+    let workloads = cargo("test").args(["--color=never", "--package=tests", "--lib"]);
+    tally += context.tests("unit-tests", workloads, false)?;
+    Ok(tally)
+}
+
+fn images(context: &Context) -> Result<Tally> {
+    cargo::build(&context.layout)?;
+    setup::images(context.layout.clone(), false)?;
+    Ok(Tally::passed(1))
+}
+
+fn kernel_modules(context: &Context) -> Result<Tally> {
+    let _lock = context.layout.lock()?;
+    let archive = Archive::open(&context.layout, false);
+    let mut tally = Tally::default();
+    for source in modules::all(&repository()) {
+        for series in series::ALL {
+            let headers = headers::setup(&series, &context.layout, &archive)?;
+            // Built in this run or, from the same sources, in an earlier one that had no warnings either.
+            match source.setup(&series, &context.layout, &headers) {
+                Ok(_) => tally += Tally::passed(1),
+                Err(error) => {
+                    println!("{error:#}");
+                    tally += Tally::failed(&format!("module {} for {}", source.name, series.name));
+                }
+            }
+        }
+    }
+    Ok(tally)
+}
+
+fn kernel_style(context: &Context) -> Result<Tally> {
+    let script = checkpatch::setup(&context.layout)?;
+    let repository = repository();
+    let mut files = Vec::new();
+    for source in modules::all(&repository).iter().map(ModuleSource::sources) {
+        files.extend(source?.iter().filter_map(|path| Some(path.strip_prefix(&repository).ok()?.to_owned())));
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "c" || extension == "h"));
+    let clean = checkpatch::check(&script, &repository, &files, |line| println!("{line}"))?;
+    Ok(if clean { Tally::passed(1) } else { Tally::failed("checkpatch") })
+}
+
+fn end_to_end(context: &Context) -> Result<Tally> {
+    if !context.list && context.layout.lab().is_none() {
+        bail!("there is no lab machine to test in; {}", context.layout.remedy());
+    }
+    let suite = cargo("test").args(["--release", "--color=never", "--package=tests", "--test=lab"]);
+    context.tests("e2e", suite, true)
+}

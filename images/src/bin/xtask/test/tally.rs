@@ -1,0 +1,115 @@
+//! Counts tests from what cargo and the test programs print.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+/// What became of some tests.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) passed: usize,
+    pub(super) failures: Vec<String>,
+    /// Tests that were not run, each with the reason.
+    pub(super) skips: BTreeMap<String, String>,
+}
+
+impl Tally {
+    pub(super) fn passed(passed: usize) -> Self {
+        Self { passed, ..Self::default() }
+    }
+
+    pub(super) fn failed(name: &str) -> Self {
+        Self { failures: vec![name.to_owned()], ..Self::default() }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failures.extend(other.failures);
+        self.skips.extend(other.skips);
+    }
+}
+
+/// Reads the output of tests line by line. It knows the lines of Rust's test harness and of libtest-mimic,
+///
+/// ```text
+/// test NAME ... ok
+/// test NAME ... FAILED
+/// test NAME ... ignored, REASON
+/// ```
+///
+/// and what the end-to-end suite says of tests it cannot run on a machine: `not run: NAME: REASON`.
+#[derive(Debug, Default)]
+pub(super) struct TestOutput {
+    tally: Tally,
+}
+
+impl TestOutput {
+    pub(super) fn line(&mut self, line: &str) {
+        if let Some((name, reason)) =
+            line.trim().strip_prefix("not run: ").and_then(|rest| rest.split_once(": "))
+        {
+            self.tally.skips.insert(name.to_owned(), reason.to_owned());
+        } else if let Some((name, outcome)) =
+            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        {
+            let name = name.trim();
+            if outcome == "ok" || outcome.starts_with("ok ") {
+                self.tally.passed += 1;
+            } else if outcome.starts_with("FAILED") {
+                self.tally.failures.push(name.to_owned());
+            } else if let Some(reason) = outcome.strip_prefix("ignored") {
+                let reason = reason.trim_start_matches(", ").to_owned();
+                // The suite's own reason, before or after, says more.
+                let known = self.tally.skips.entry(name.to_owned()).or_default();
+                if known.is_empty() {
+                    *known = reason;
+                }
+            }
+        }
+    }
+
+    /// The counts, once the output has ended.
+    pub(super) fn tally(mut self, step: &str, success: bool) -> Tally {
+        if !success && self.tally.failures.is_empty() {
+            // It didn't compile, or died.
+            self.tally.failures.push(step.to_owned());
+        }
+        for reason in self.tally.skips.values_mut().filter(|reason| reason.is_empty()) {
+            "ignored, without a reason given".clone_into(reason);
+        }
+        self.tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(output: &str, success: bool) -> Tally {
+        let mut reader = TestOutput::default();
+        output.lines().for_each(|line| reader.line(line));
+        reader.tally("step", success)
+    }
+
+    #[test]
+    fn both_harnesses_are_counted() {
+        let tally = tally(
+            "running 3 tests\ntest a::b ... ok\ntest c - should panic ... ok\ntest d ... ignored, needs a PMU\n\
+             test e       ... FAILED\ntest f ... ignored\nnot run: f: no /dev/kvm: it isn't there\n\
+             test result: FAILED. 2 passed; 1 failed; 2 ignored",
+            false,
+        );
+        assert_eq!(tally.passed, 2);
+        assert_eq!(tally.failures, ["e"]);
+        let skips: Vec<_> =
+            tally.skips.iter().map(|(name, reason)| (name.as_str(), reason.as_str())).collect();
+        assert_eq!(skips, [("d", "needs a PMU"), ("f", "no /dev/kvm: it isn't there")]);
+    }
+
+    #[test]
+    fn a_test_program_that_dies_is_a_failure() {
+        assert_eq!(tally("error: could not compile", false).failures, ["step"]);
+        assert_eq!(tally("test a ... ok", true).failures, [""; 0]);
+    }
+}

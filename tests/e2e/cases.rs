@@ -1,0 +1,68 @@
+//! The cases, each with its two halves, and those of the command line alone.
+
+pub(crate) mod dump;
+pub(crate) mod exact;
+pub(crate) mod pmctest;
+pub(crate) mod side_by_side;
+pub(crate) mod statuses;
+
+mod refusals;
+mod streams;
+
+use anyhow::{Context, Result, ensure};
+use tests::event::{BRANCHES, INSTRUCTIONS};
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
+
+use crate::counts::{self, Counts};
+use crate::dump::Dump;
+
+pub(crate) use refusals::dump_of_gone;
+
+/// A test without a guest half.
+type CommandLineTest = fn() -> Result<()>;
+
+/// Tests that make their own machine, or none.
+pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
+    ("streams", streams::streams),
+    ("command-not-found", streams::command_not_found),
+    ("kernel-missing", refusals::kernel_missing),
+    ("kernel-truncated", refusals::kernel_truncated),
+    ("kernel-no-kernel", refusals::kernel_no_kernel),
+    ("no-vcpus", refusals::no_vcpus),
+    ("too-many-vcpus", refusals::too_many_vcpus),
+    ("too-much-memory", refusals::too_much_memory),
+    ("copy-missing", refusals::copy_missing),
+    ("dump-of-nobody", refusals::dump_of_nobody),
+];
+
+/// perfex on instructions and branches at once, for `spin`.
+const PERFEX: &str = "perfex -e 0x004100C0 -e 0x004100C2";
+
+/// Counts of two runs of `spin` with these numbers of iterations differ by exactly the iterations' events.
+fn differ_exactly(short: (&Counts, u64), long: (&Counts, u64)) -> Result<()> {
+    let iterations = long.1 - short.1;
+    for (event, name, each) in [
+        (INSTRUCTIONS, "instructions", INSTRUCTIONS_PER_ITERATION),
+        (BRANCHES, "branches", BRANCHES_PER_ITERATION),
+    ] {
+        let (few, many) = (short.0.of(event)?, long.0.of(event)?);
+        let difference =
+            many.checked_sub(few).with_context(|| format!("{many} {name} is less than {few}"))?;
+        ensure!(
+            difference == iterations * each,
+            "{name}: {few} for {} iterations, {many} for {}: a difference of {difference}, expected exactly {}",
+            short.1,
+            long.1,
+            iterations * each
+        );
+    }
+    Ok(())
+}
+
+/// The host's totals are the sums of what the guest attributed.
+pub(crate) fn agree(dump: &Dump, printed: &[Counts]) -> Result<()> {
+    let (host, mut guest) = (dump.totals(), counts::totals(printed));
+    guest.retain(|_, total| *total > 0);
+    ensure!(host == guest, "the host counted {host:?}, the guest attributed {guest:?}");
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! What the host sees of a running guest, and that it agrees with what the guest attributed.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tests::event::{BRANCHES, INSTRUCTIONS};
+
+use super::{PERFEX, agree};
+use crate::case::{Case, Evidence, Setting, Test, Waiting};
+use crate::counts;
+use crate::dump::Dump;
+use crate::perfvisor::{self, COMMAND_LIMIT};
+
+pub(crate) const CASE: Case = Case { name: "dump", limit: Duration::from_secs(300), guest, answer, tests };
+
+const RUNNING: &str = "running";
+const SETTLED: &str = "settled";
+
+/// What must be counted between two dumps: a fraction of a second's worth even in the slowest lab.
+const GROWTH: u64 = 100_000;
+
+/// A program runs while the host looks, is killed, and its counts are printed; then nothing runs while the host looks.
+fn guest(_: &Setting) -> String {
+    format!(
+        "{PERFEX} -o /tmp/counts spin --seconds 3600 & perfex=$!\n\
+         ask {RUNNING}\n\
+         kill -TERM $(pidof spin)\n\
+         wait $perfex; echo \"perfex ended with $?\"\n\
+         cat /tmp/counts\n\
+         ask {SETTLED}\n"
+    )
+}
+
+fn answer(waiting: &Waiting<'_>) -> Result<()> {
+    match waiting.question {
+        RUNNING => running(waiting),
+        SETTLED => settled(waiting),
+        other => anyhow::bail!("nobody knows of '{other}'"),
+    }
+}
+
+fn tests() -> Vec<Test> {
+    vec![Test { name: String::new(), check: Box::new(host) }]
+}
+
+fn running(waiting: &Waiting<'_>) -> Result<()> {
+    let mut earlier = Dump::of(waiting.machine)?;
+    ensure!(earlier.vcpus.len() == waiting.setting.vcpus as usize, "{} vCPUs", earlier.vcpus.len());
+    for _ in 0..3 {
+        thread::sleep(Duration::from_secs(1));
+        let later = Dump::of(waiting.machine)?;
+        grew(&earlier, &later)?;
+        earlier = later;
+    }
+    same_name_is_refused(waiting.machine)?;
+    let table = perfvisor::run(["dump", waiting.machine], b"", COMMAND_LIMIT)?;
+    table.expect_status(0)?;
+    let text = String::from_utf8_lossy(&table.stdout).to_lowercase();
+    ensure!(text.contains("4100c0"), "the table does not name event 0x004100C0{table}");
+    let list = perfvisor::run(["list"], b"", COMMAND_LIMIT)?;
+    list.expect_status(0)?;
+    ensure!(String::from_utf8_lossy(&list.stdout).contains(waiting.machine), "not in the list{list}");
+    Ok(())
+}
+
+/// Every total of every vCPU stays or grows, and both events have grown somewhere.
+fn grew(earlier: &Dump, later: &Dump) -> Result<()> {
+    for (before, after) in earlier.vcpus.iter().zip(&later.vcpus) {
+        let vcpu = before.index;
+        ensure!(
+            before.pmu.tsc <= after.pmu.tsc,
+            "vCPU {vcpu}: TSC {} after {}",
+            after.pmu.tsc,
+            before.pmu.tsc
+        );
+        for event in &before.pmu.events {
+            let now = after.pmu.events.iter().find(|now| now.evntsel == event.evntsel);
+            let now = now.with_context(|| format!("vCPU {vcpu}: event {:#x} is gone", event.evntsel))?.total;
+            ensure!(
+                event.total <= now,
+                "vCPU {vcpu}: event {:#x}: {now} after {}",
+                event.evntsel,
+                event.total
+            );
+        }
+    }
+    let (before, after) = (earlier.totals(), later.totals());
+    for event in [INSTRUCTIONS, BRANCHES] {
+        let total = |totals: &std::collections::BTreeMap<u32, u64>| totals.get(&event).copied().unwrap_or(0);
+        let growth = total(&after) - total(&before);
+        ensure!(
+            growth >= GROWTH,
+            "event {event:#x} grew by {growth} in a second although a program is running"
+        );
+    }
+    Ok(())
+}
+
+/// The running machine is not disturbed by a second of its name: what follows in the guest shows it.
+fn same_name_is_refused(machine: &str) -> Result<()> {
+    let second = perfvisor::run(["run", "--name", machine, "--", "true"], b"", COMMAND_LIMIT)?;
+    second.expect_refusal(&[machine, "already"])
+}
+
+/// Nothing is attached, and the totals are the sums of everything perfex has printed in this guest.
+fn settled(waiting: &Waiting<'_>) -> Result<()> {
+    let dump = Dump::of(waiting.machine)?;
+    for vcpu in &dump.vcpus {
+        ensure!(
+            vcpu.pmu.attached.is_none(),
+            "vCPU {}: a state is attached: {:?}",
+            vcpu.index,
+            vcpu.pmu.attached
+        );
+    }
+    dump.is_complete()?;
+    agree(&dump, &counts::parse(waiting.transcript)?)
+}
+
+fn host(evidence: &Evidence) -> Result<()> {
+    let counts = evidence.counts()?;
+    let [killed] = &counts[..] else { anyhow::bail!("{} counts printed, expected 1", counts.len()) };
+    ensure!(killed.of(INSTRUCTIONS)? >= GROWTH && killed.of(BRANCHES)? >= GROWTH, "too little: {killed:?}");
+    ensure!(evidence.output.contains("killed by signal 15"), "perfex does not say what killed the program");
+    ensure!(evidence.output.contains("perfex ended with 1\n"), "perfex's status is not 1");
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! The checks of `pmctest`, each a test of its own.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+
+pub(crate) const CASE: Case =
+    Case { name: "pmctest", limit: Duration::from_secs(400), guest, answer: nothing_asked, tests };
+
+fn guest(_: &Setting) -> String {
+    "pmctest".to_owned()
+}
+
+/// The names come from the program itself, which this machine runs as well as the guest.
+fn tests() -> Vec<Test> {
+    let mut tests = vec![Test { name: "status".to_owned(), check: Box::new(status) }];
+    for name in names() {
+        let own = name.clone();
+        tests.push(Test { name, check: Box::new(move |evidence| check(evidence, &own)) });
+    }
+    tests
+}
+
+fn names() -> Vec<String> {
+    let listed = Command::new(env!("CARGO_BIN_EXE_pmctest")).arg("--list").output();
+    let text = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn status(evidence: &Evidence) -> Result<()> {
+    ensure!(!names().is_empty(), "pmctest --list names no checks");
+    ensure!(evidence.status == 0, "pmctest ended with {}", evidence.status);
+    Ok(())
+}
+
+fn check(evidence: &Evidence, name: &str) -> Result<()> {
+    for line in evidence.output.lines() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["ok", ended] if ended == name => return Ok(()),
+            ["FAIL", ended, ..] if ended == name => bail!("{line}"),
+            _ => {}
+        }
+    }
+    bail!("it did not end")
+}

@@ -1,0 +1,82 @@
+//! Reading what `perfvisor dump --format json` and `--report` write: only what the tests look at.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::perfvisor::{self, COMMAND_LIMIT};
+
+/// One machine.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dump {
+    pub(crate) name: String,
+    pub(crate) vcpus: Vec<Vcpu>,
+}
+
+/// One vCPU.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Vcpu {
+    pub(crate) index: u32,
+    pub(crate) pmu: Pmu,
+}
+
+/// Its virtual PMU.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pmu {
+    pub(crate) attached: Option<serde_json::Value>,
+    pub(crate) tsc: u64,
+    pub(crate) events: Vec<Event>,
+    pub(crate) others: u64,
+    pub(crate) lost: u64,
+}
+
+/// What one event select counted.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) evntsel: u32,
+    pub(crate) total: u64,
+}
+
+impl Dump {
+    /// Ask a running machine.
+    pub(crate) fn of(name: &str) -> Result<Self> {
+        let ended = perfvisor::run(["dump", name, "--format", "json"], b"", COMMAND_LIMIT)?;
+        ended.expect_status(0)?;
+        let dump = Self::parse(&String::from_utf8_lossy(&ended.stdout))?;
+        ensure!(dump.name == name, "asked for '{name}', got the dump of '{}'", dump.name);
+        Ok(dump)
+    }
+
+    pub(crate) fn parse(json: &str) -> Result<Self> {
+        let dump: Self = serde_json::from_str(json).with_context(|| format!("not a dump: {json}"))?;
+        for (vcpu, expected) in dump.vcpus.iter().zip(0..) {
+            ensure!(vcpu.index == expected, "vCPU {} in place {expected}: {json}", vcpu.index);
+        }
+        Ok(dump)
+    }
+
+    /// Sums over all vCPUs, by event; an event that never counted is left out.
+    pub(crate) fn totals(&self) -> BTreeMap<u32, u64> {
+        let mut totals = BTreeMap::new();
+        for event in self.vcpus.iter().flat_map(|vcpu| &vcpu.pmu.events) {
+            *totals.entry(event.evntsel).or_default() += event.total;
+        }
+        totals.retain(|_, total| *total > 0);
+        totals
+    }
+
+    /// TSC cycles of all vCPUs.
+    pub(crate) fn tsc(&self) -> u64 {
+        self.vcpus.iter().map(|vcpu| vcpu.pmu.tsc).sum()
+    }
+
+    /// Nothing was counted that the dump cannot name, and nothing was missed.
+    pub(crate) fn is_complete(&self) -> Result<()> {
+        for Vcpu { index, pmu } in &self.vcpus {
+            ensure!(pmu.lost == 0, "vCPU {index} lost {} counter periods", pmu.lost);
+            ensure!(pmu.others == 0, "vCPU {index} has {} counts of events without a row", pmu.others);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The boots, and which cases each runs.
+
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use libtest_mimic::Trial;
+
+use crate::boot::{self, Outcome};
+use crate::case::{Case, Setting, Test};
+use crate::cases::{self, dump, exact, pmctest, side_by_side, statuses};
+use crate::counts;
+use crate::failed;
+
+/// One boot.
+pub(crate) struct Guest {
+    /// Also the machine's name.
+    pub(crate) name: &'static str,
+    pub(crate) kernel: &'static str,
+    pub(crate) vcpus: u32,
+    pub(crate) cases: &'static [Case],
+    /// After the cases, and what perfvisor's status is to be then.
+    pub(crate) last_command: &'static str,
+    pub(crate) status: i32,
+    /// Whether counters were used by perfex alone and it printed all it counted: then the report agrees with that.
+    pub(crate) only_perfex: bool,
+    outcome: OnceLock<Result<Outcome, String>>,
+}
+
+impl Guest {
+    pub(crate) fn setting(&self) -> Setting {
+        Setting { vcpus: self.vcpus }
+    }
+
+    /// Boots it the first time.
+    fn outcome(&'static self) -> Result<&'static Outcome> {
+        let outcome = self.outcome.get_or_init(|| boot::run(self).map_err(|error| format!("{error:#}")));
+        outcome.as_ref().map_err(|error| anyhow!("{error}"))
+    }
+}
+
+pub(crate) static ALL: [Guest; 3] = [
+    Guest {
+        name: "test-6.12-two-vcpus",
+        kernel: "6.12",
+        vcpus: 2,
+        cases: &[
+            exact::CASE,
+            side_by_side::CASE,
+            statuses::CASE,
+            dump::CASE,
+            pmctest::CASE,
+            Case { name: "exact-after-garbage", ..exact::CASE },
+        ],
+        last_command: "exit 0",
+        status: 0,
+        only_perfex: false,
+        outcome: OnceLock::new(),
+    },
+    Guest {
+        name: "test-6.1-one-vcpu",
+        kernel: "6.1",
+        vcpus: 1,
+        cases: &[exact::CASE, side_by_side::CASE],
+        last_command: "exit 7",
+        status: 7,
+        only_perfex: true,
+        outcome: OnceLock::new(),
+    },
+    Guest {
+        name: "test-6.1-two-vcpus",
+        kernel: "6.1",
+        vcpus: 2,
+        cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE],
+        last_command: "kill -KILL $$",
+        status: 128 + 9,
+        only_perfex: false,
+        outcome: OnceLock::new(),
+    },
+];
+
+/// One test for each test of each case, and one for the guest's end. The first that runs boots the guest.
+pub(crate) fn trials(guest: &'static Guest) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for case in guest.cases {
+        for test in (case.tests)() {
+            let separator = if test.name.is_empty() { "" } else { "::" };
+            let name = format!("{}::{}{separator}{}", guest.name, case.name, test.name);
+            trials.push(Trial::test(name, move || judge(guest, case, &test).map_err(failed)));
+        }
+    }
+    trials.push(Trial::test(format!("{}::ends", guest.name), move || ends_well(guest).map_err(failed)));
+    trials
+}
+
+fn judge(guest: &'static Guest, case: &Case, test: &Test) -> Result<()> {
+    let outcome = guest.outcome()?;
+    match outcome.cases.get(case.name) {
+        Some(evidence) => evidence.judge(test),
+        None => bail!("{}", outcome.failure.as_deref().unwrap_or("the case did not run")),
+    }
+}
+
+/// The exit status is the command's, the report is there and complete, and agrees with what the guest attributed.
+fn ends_well(guest: &'static Guest) -> Result<()> {
+    let outcome = guest.outcome()?;
+    if let Some(failure) = &outcome.failure {
+        bail!("{failure}");
+    }
+    ensure!(
+        outcome.status == Some(guest.status),
+        "ended with {:?}, expected {}",
+        outcome.status,
+        guest.status
+    );
+    let report = outcome.report.as_ref().map_err(|error| anyhow!("{error}")).context("the final report")?;
+    ensure!(report.name == guest.name, "the report is of '{}'", report.name);
+    ensure!(report.vcpus.len() == guest.vcpus as usize, "the report has {} vCPUs", report.vcpus.len());
+    if guest.only_perfex {
+        report.is_complete()?;
+        let printed = counts::parse(&outcome.transcript)?;
+        cases::agree(report, &printed)?;
+        let (host, guest) = (report.tsc(), printed.iter().map(|counts| counts.tsc).sum::<u64>());
+        ensure!(host == guest, "the host counted {host} TSC cycles, the guest attributed {guest}");
+    }
+    // It is gone: a dump of it is refused.
+    cases::dump_of_gone(guest.name)
+}

@@ -1,0 +1,41 @@
+//! All checks, by subject.
+
+mod control;
+mod door;
+mod exact;
+mod info;
+mod inherit;
+mod leak;
+mod lifetime;
+mod mapping;
+mod pointers;
+
+use anyhow::{Result, bail};
+
+use crate::Check;
+
+pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
+    [
+        info::CHECKS,
+        control::CHECKS,
+        pointers::CHECKS,
+        mapping::CHECKS,
+        lifetime::CHECKS,
+        inherit::CHECKS,
+        exact::CHECKS,
+        leak::CHECKS,
+        door::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The part of a check that runs in a process of its own.
+pub(crate) fn child(role: &str) -> Result<()> {
+    match role {
+        inherit::BYSTANDER => Ok(()),
+        inherit::KEPT => inherit::kept(),
+        inherit::GIVER => inherit::giver(),
+        _ => bail!("there is no such role"),
+    }
+}

@@ -1,0 +1,118 @@
+//! fork, exec, and descriptors given to other processes.
+
+#![allow(unsafe_code)] // Code between fork and exec.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use libvperfctr::layout::VperfctrControl;
+use libvperfctr::{Vperfctr, pass};
+use rustix::io::Errno;
+use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
+
+use crate::Check;
+use crate::expect::{equal, refused};
+use crate::measured::{INSTRUCTIONS_AT, Measured, control};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "inherit-not-by-fork", run: not_by_fork },
+    Check { name: "inherit-by-exec", run: by_exec },
+    Check { name: "inherit-by-passing", run: by_passing },
+];
+
+/// A child that does nothing.
+pub(super) const BYSTANDER: &str = "bystander";
+/// A child that finds counters from before its exec.
+pub(super) const KEPT: &str = "kept";
+/// A child that gives its counters away and ends.
+pub(super) const GIVER: &str = "giver";
+
+/// Iterations of [`giver`].
+const GIVEN: u64 = 1_000_000;
+
+fn role(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--child", role]);
+    command
+}
+
+fn succeeds(command: &mut Command) -> Result<()> {
+    let status = command.status().context("the child did not start")?;
+    ensure!(status.success(), "the child failed ({status}); its message is on standard error");
+    Ok(())
+}
+
+fn not_by_fork() -> Result<()> {
+    let measured = Measured::start()?;
+    let mut child = role(BYSTANDER);
+    // SAFETY: only system calls between fork and exec.
+    unsafe {
+        child.pre_exec(|| match Vperfctr::open(0, false).and_then(|handle| handle.read()) {
+            Err(error) if error.errno() == Errno::INVAL => Ok(()),
+            Err(error) => Err(error.errno().into()),
+            // "File exists" is what the parent will say.
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        });
+    }
+    succeeds(&mut child).context("reading counters in a forked child")?;
+    measured.is_exact()
+}
+
+fn by_exec() -> Result<()> {
+    let mut child = role(KEPT);
+    // SAFETY: only system calls between fork and exec.
+    unsafe {
+        child.pre_exec(|| {
+            let errno = |error: libvperfctr::Error| io::Error::from(error.errno());
+            let state = Vperfctr::open(0, true).map_err(errno)?;
+            state.control(&control()).map_err(errno)
+            // Closing the descriptor leaves the counters with the thread.
+        });
+    }
+    succeeds(&mut child)
+}
+
+/// In the child after the exec.
+pub(super) fn kept() -> Result<()> {
+    let state = Vperfctr::open(0, false)?;
+    let (sums, seen) = state.read().context("reading the counters made before the exec")?;
+    equal("control", seen.cpu_control, control().cpu_control)?;
+    ensure!(sums.pmc[INSTRUCTIONS_AT] > 0, "nothing was counted since before the exec");
+    Measured { state }.is_exact()
+}
+
+fn by_passing() -> Result<()> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = role(GIVER);
+    // Standard input is the way to the child's socket.
+    let mut child = command.stdin(OwnedFd::from(theirs)).spawn()?;
+    // The child's end must close with the child.
+    drop(command);
+    let state = Vperfctr::from(pass::receive(&ours).context("no descriptor came from the child")?);
+    let status = child.wait()?;
+    ensure!(status.success(), "the child failed ({status})");
+    let (sums, seen) = state.read().context("reading after the child's end")?;
+    ensure!(
+        sums.pmc[INSTRUCTIONS_AT] >= GIVEN * INSTRUCTIONS_PER_ITERATION,
+        "{} instructions of at least {}",
+        sums.pmc[INSTRUCTIONS_AT],
+        GIVEN * INSTRUCTIONS_PER_ITERATION
+    );
+    ensure!(seen != VperfctrControl::default(), "the control is gone");
+    equal("page", state.map()?.sums(), sums)?;
+    refused("control after the child's end", state.control(&control()), Errno::SRCH)?;
+    state.unlink()?;
+    equal("sums, read again", state.sums()?, sums)
+}
+
+/// In the child: counters, given away, then work that is only counted there.
+pub(super) fn giver() -> Result<()> {
+    let measured = Measured::start()?;
+    pass::send(io::stdin(), measured.state.as_fd())?;
+    spin(GIVEN);
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The mapped state: the same numbers as the read call's, for reading only.
+
+#![allow(unsafe_code)] // Mappings the library would never make.
+
+use std::ffi::c_void;
+use std::os::fd::AsFd;
+use std::ptr::null_mut;
+use std::slice;
+
+use anyhow::{Result, ensure};
+use libvperfctr::layout::{CpuState, SumCtrs};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap, mprotect, mremap, munmap};
+use tests::workload::spin;
+
+use crate::Check;
+use crate::expect::{equal, refused, refused_with};
+use crate::measured::Measured;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "mapping-agrees-with-read", run: agrees_with_read },
+    Check { name: "mapping-read-only", run: read_only },
+    Check { name: "mapping-one-page", run: one_page },
+    Check { name: "mapping-rest-is-zero", run: rest_is_zero },
+    Check { name: "mapping-outlives-descriptor", run: outlives_descriptor },
+];
+
+const PAGE: usize = 4096;
+
+/// Every value of `earlier` is at most that of `later`.
+fn ordered(what: &str, earlier: &SumCtrs, later: &SumCtrs) -> Result<()> {
+    ensure!(earlier.tsc <= later.tsc, "{what}: TSC {} after {}", later.tsc, earlier.tsc);
+    for (i, (a, b)) in earlier.pmc.iter().zip(&later.pmc).enumerate() {
+        ensure!(a <= b, "{what}: counter {i} is {b} after {a}");
+    }
+    Ok(())
+}
+
+/// While counters run, the page's sums lag behind until the next sample, and a read is one; stopped, they are equal.
+fn agrees_with_read() -> Result<()> {
+    let measured = Measured::start()?;
+    let page = measured.state.map()?;
+    for round in 0..1000 {
+        let (before, tsc_before) = (page.sums(), page.tsc());
+        let read = measured.state.sums()?;
+        let (after, tsc_after) = (page.sums(), page.tsc());
+        ordered("the read, after the page", &before, &read)?;
+        ordered("the page, after the read", &read, &after)?;
+        ensure!(
+            tsc_before <= Some(read.tsc) && Some(read.tsc) <= tsc_after,
+            "TSC of the read {}, computed from the page before {tsc_before:?} and after {tsc_after:?}",
+            read.tsc
+        );
+        spin(round);
+    }
+    measured.state.stop()?;
+    equal("page, stopped", page.sums(), measured.state.sums()?)?;
+    equal("cstatus, stopped", page.state().cstatus, 0)?;
+    equal("TSC value, stopped", page.tsc(), None)?;
+    measured.state.unlink()?;
+    equal("page, unlinked", page.sums(), measured.state.sums()?)
+}
+
+/// # Safety
+/// As mmap at no particular address.
+unsafe fn map(
+    measured: &Measured,
+    length: usize,
+    protection: ProtFlags,
+    offset: u64,
+) -> Result<*mut c_void, Errno> {
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    unsafe { mmap(null_mut(), length, protection, MapFlags::SHARED, measured.state.as_fd(), offset) }
+}
+
+fn read_only() -> Result<()> {
+    let measured = Measured::start()?;
+    // The kernel itself says EACCES where it sees that the descriptor is not open for writing.
+    let refusals = [Errno::PERM, Errno::ACCESS];
+    // SAFETY: none of these mappings is made, but for the last, which nobody writes to.
+    unsafe {
+        refused_with(
+            "a writable mapping",
+            map(&measured, PAGE, ProtFlags::READ | ProtFlags::WRITE, 0),
+            &refusals,
+        )?;
+        refused_with("a write-only mapping", map(&measured, PAGE, ProtFlags::WRITE, 0), &refusals)?;
+        let fd = measured.state.as_fd();
+        let private = mmap(null_mut(), PAGE, ProtFlags::READ, MapFlags::PRIVATE, fd, 0);
+        refused("a private mapping", private, Errno::PERM)?;
+        let page = map(&measured, PAGE, ProtFlags::READ, 0)?;
+        let writable = MprotectFlags::READ | MprotectFlags::WRITE;
+        refused("mprotect to writable", mprotect(page, PAGE, writable), Errno::ACCESS)?;
+        munmap(page, PAGE)?;
+    }
+    measured.is_exact()
+}
+
+fn one_page() -> Result<()> {
+    let measured = Measured::start()?;
+    // SAFETY: none of these mappings is made, but for the one that is then not moved.
+    unsafe {
+        refused_with("two pages", map(&measured, 2 * PAGE, ProtFlags::READ, 0), &[Errno::PERM])?;
+        refused_with("the second page", map(&measured, PAGE, ProtFlags::READ, PAGE as u64), &[Errno::PERM])?;
+        let page = map(&measured, PAGE, ProtFlags::READ, 0)?;
+        let grown = mremap(page, PAGE, 2 * PAGE, MremapFlags::MAYMOVE);
+        refused_with("growing the mapping", grown, &[Errno::FAULT, Errno::PERM, Errno::INVAL])?;
+        munmap(page, PAGE)?;
+    }
+    measured.is_exact()
+}
+
+/// Nothing of the kernel's shows behind the state.
+fn rest_is_zero() -> Result<()> {
+    let measured = Measured::start()?;
+    // SAFETY: a page of which nothing changes behind the state.
+    let rest = unsafe {
+        let page = map(&measured, PAGE, ProtFlags::READ, 0)?;
+        let state = size_of::<CpuState>();
+        slice::from_raw_parts(page.cast::<u8>().add(state), PAGE - state).to_vec()
+    };
+    match rest.iter().position(|&byte| byte != 0) {
+        None => Ok(()),
+        Some(at) => anyhow::bail!("byte {} of the page is {:#x}", size_of::<CpuState>() + at, rest[at]),
+    }
+}
+
+/// A mapping counts as a reference: it shows the last counts after the descriptor and the counters are gone.
+fn outlives_descriptor() -> Result<()> {
+    let measured = Measured::start()?;
+    spin(1000);
+    let page = measured.state.map()?;
+    measured.state.unlink()?;
+    let last = measured.state.sums()?;
+    drop(measured);
+    equal("sums of the mapping", page.sums(), last)?;
+    // A page that had been freed would be somebody else's by now.
+    for _ in 0..100 {
+        Measured::start()?.state.unlink()?;
+    }
+    equal("sums of the mapping, later", page.sums(), last)
+}

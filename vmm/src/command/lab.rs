@@ -1,0 +1,193 @@
+//! Commands that run in the lab machine: any of perfvisor's own (`--lab`), or any program (`perfvisor lab exec`).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+use images::layout::{CACHE_VARIABLE, LAB_CACHE, Layout};
+
+use crate::cli::{Dump, Format, Lab, Pmu, Run, Source};
+use crate::guest_session::{Command, CopiedFile, Terminal, on_terminal};
+use crate::lab::{self, LabConfig};
+use crate::place::INSIDE_LAB;
+use crate::registry;
+
+/// This program, in the lab.
+const PROGRAM: &str = "/perfvisor/bin/perfvisor";
+/// Below this the lab has what was sent to it.
+const SENT: &str = "/perfvisor/sent";
+
+fn config() -> Result<LabConfig> {
+    let layout = Layout::open()?;
+    let image = layout.lab().with_context(|| format!("the lab machine is not there; {}", layout.remedy()))?;
+    let runtime = registry::directory()?.join("lab");
+    let mut config = LabConfig::new(image.qemu, image.kernel, image.initramfs, runtime);
+    config.firmware = image.firmware;
+    // The lab's processors stand still whenever this host does something else; a clock watchdog takes that for a
+    // broken TSC.
+    config.kernel_options = "tsc=reliable".to_owned();
+    Ok(config)
+}
+
+/// Whether the lab machine runs; one that is not there does not.
+pub fn is_running() -> bool {
+    config().is_ok_and(|config| lab::is_running(&config).unwrap_or(false))
+}
+
+/// `perfvisor lab`.
+pub fn lab(command: &Lab) -> Result<ExitCode> {
+    let config = config()?;
+    match command {
+        Lab::Exec { argv } => {
+            let command = Command { argv: argv.clone(), ..Command::default() };
+            Ok(lab::run(&config, command)?)
+        }
+        Lab::Stop => {
+            lab::stop(&config)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Lab::Status => {
+            let running = lab::is_running(&config)?;
+            println!("the lab machine {}", if running { "is running" } else { "is not running" });
+            Ok(if running { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+/// Run this program in the lab with `arguments`.
+fn forward(arguments: Vec<OsString>, mut files: Vec<CopiedFile>, terminal: Terminal) -> Result<ExitCode> {
+    let host = std::env::current_exe().context("cannot find this program's own file")?;
+    files.push(CopiedFile { host, inside: PROGRAM.into() });
+    let mut argv = vec![OsString::from(PROGRAM)];
+    argv.extend(arguments);
+    let mut env = vec![(CACHE_VARIABLE.into(), LAB_CACHE.into()), (INSIDE_LAB.into(), "1".into())];
+    if let Some(backtrace) = std::env::var_os("RUST_BACKTRACE") {
+        env.push(("RUST_BACKTRACE".into(), backtrace));
+    }
+    let command = Command { argv, env, terminal, files, ..Command::default() };
+    Ok(lab::run(&config()?, command)?)
+}
+
+/// A command without files of its own.
+pub fn simple(name: &str) -> Result<ExitCode> {
+    forward(vec![name.into()], Vec::new(), Terminal::No)
+}
+
+/// `perfvisor dump` in the lab.
+pub fn dump(options: &Dump) -> Result<ExitCode> {
+    let format = match options.format {
+        Format::Table => "table",
+        Format::Json => "json",
+    };
+    let mut arguments: Vec<OsString> = vec!["dump".into(), "--format".into(), format.into()];
+    // After "--", so that no name is taken for an option.
+    arguments.extend(options.name.iter().flat_map(|name| ["--".into(), name.into()]));
+    forward(arguments, Vec::new(), Terminal::No)
+}
+
+/// `perfvisor run` in the lab: what it reads from files goes there, what it writes to files is brought back.
+pub fn run(options: &Run) -> Result<ExitCode> {
+    let mut files = Vec::new();
+    let mut outputs = Vec::new();
+    let (arguments, _overlay) = arguments(options, &mut files, &mut outputs)?;
+    let shell = options.argv.is_empty() && on_terminal();
+    let terminal = if options.tty || shell { Terminal::Yes } else { Terminal::No };
+    let status = forward(arguments, files, terminal)?;
+    for (inside, host) in outputs {
+        fetch(&inside, &host)?;
+    }
+    Ok(status)
+}
+
+fn arguments(
+    options: &Run,
+    files: &mut Vec<CopiedFile>,
+    outputs: &mut Vec<(String, PathBuf)>,
+) -> Result<(Vec<OsString>, Option<tempfile::NamedTempFile>)> {
+    let place = format!("{SENT}/{}", process::id());
+    let mut arguments: Vec<OsString> = vec!["run".into()];
+    let mut option = |name: &str, value: OsString| {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(value);
+        arguments.push(word);
+    };
+    let mut send = |name: &str, host: &Path| -> Result<OsString> {
+        if !host.is_file() {
+            bail!("{name} {}: there is no such file", host.display());
+        }
+        let inside = format!("{place}/{name}");
+        files.push(CopiedFile { host: host.to_owned(), inside: inside.clone().into() });
+        Ok(inside.into())
+    };
+    // Named by the caller's process, so that machines of several callers do not clash.
+    let name = options.name.clone().unwrap_or_else(|| format!("vm-{}", process::id()));
+    option("name", name.into());
+    option("vcpus", options.vcpus.to_string().into());
+    option("memory", options.memory.0.to_string().into());
+    let built_in = Layout::series().any(|series| options.kernel.as_os_str() == series);
+    let kernel = &options.kernel;
+    option("kernel", if built_in { kernel.clone().into() } else { send("kernel", kernel)? });
+    if let Some(initrd) = &options.initrd {
+        option("initrd", send("initrd", initrd)?);
+    }
+    let pmu = match options.pmu {
+        Pmu::None => "none".to_owned(),
+        Pmu::Model(choice) => choice.to_string(),
+    };
+    option("pmu", pmu.into());
+    let source = match options.source {
+        Source::Auto => "auto",
+        Source::Perf => "perf",
+    };
+    option("source", source.into());
+    let mut overlay = None;
+    if !options.copies.is_empty() {
+        // Made here: only this host has the files' shared libraries.
+        let mut archive = tempfile::NamedTempFile::new().context("temporary file")?;
+        archive.write_all(&super::run::copied(options)?).context("temporary file")?;
+        option("overlay", send("overlay", archive.path())?);
+        overlay = Some(archive);
+    }
+    for (name, path) in [("console", &options.console), ("report", &options.report)] {
+        match path {
+            Some(path) if name == "console" && path.as_os_str() == "-" => option(name, "-".into()),
+            Some(path) => {
+                // Found out now rather than after the run.
+                File::create(path).with_context(|| format!("{name} {}", path.display()))?;
+                let inside = format!("/tmp/{name}-{}", process::id());
+                option(name, inside.clone().into());
+                outputs.push((inside, path.clone()));
+            }
+            None => {}
+        }
+    }
+    if let Some(words) = &options.append {
+        option("append", words.into());
+    }
+    if options.tty {
+        arguments.push("--tty".into());
+    }
+    if !options.argv.is_empty() {
+        arguments.push("--".into());
+        arguments.extend(options.argv.iter().cloned());
+    }
+    Ok((arguments, overlay))
+}
+
+/// Bring a file back. A process of its own does it, whose standard output is the file on this side.
+fn fetch(inside: &str, host: &Path) -> Result<()> {
+    let file = File::create(host).with_context(|| format!("{}", host.display()))?;
+    let script = format!("[ ! -e {inside} ] || {{ cat {inside} && rm {inside}; }}");
+    let status = process::Command::new(std::env::current_exe()?)
+        .args(["lab", "exec", "--", "/bin/sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(file)
+        .status()?;
+    if !status.success() {
+        bail!("{} could not be brought back from the lab machine", host.display());
+    }
+    Ok(())
+}

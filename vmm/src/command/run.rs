@@ -1,0 +1,374 @@
+//! `perfvisor run`: a guest, and a command in it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use images::layout::Layout;
+use images::overlay::Overlay;
+use kvm_ioctls::Kvm;
+use session::{EXIT_OWN_FAILURE, Outcome};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use vmm_sys_util::epoll::EventSet;
+use vpmu::perf::PerfPmu;
+use vpmu::{HostFamily, PmuConfig};
+
+use crate::cli::{Pmu, Run};
+use crate::control::{self, Subject};
+use crate::devices::ports::Stop;
+use crate::guest_session::{Command, GuestSession, Terminal, on_terminal};
+use crate::machine::boot::Initrd;
+use crate::machine::{Config, Machine};
+use crate::registry::{self, Claim};
+use crate::virtio::SessionConsole;
+
+/// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
+const BOOT_PATIENCE: Duration = Duration::from_secs(300);
+/// How many lines of the console an error shows.
+const CONSOLE_LINES: usize = 15;
+/// What every guest kernel is told.
+///
+/// One serial port is all there is; a panic resets, and the reset ends the machine; the TSC is KVM's business, and a
+/// watchdog that compares it with a clock of KVM's own can only be wrong.
+const CMDLINE: &str = "console=ttyS0 quiet panic=-1 8250.nr_uarts=1 tsc=reliable";
+
+/// How a machine ended.
+enum End {
+    /// With the command, or with an error that was reported.
+    Status(u8),
+    /// The guest restarted, and there is a shell to go back to.
+    Restart,
+}
+
+/// Run a guest; returns the exit status.
+pub fn run(options: &Run) -> Result<u8> {
+    let directory = registry::directory()?;
+    let name = options.name.clone().unwrap_or_else(|| format!("vm-{}", std::process::id()));
+    let claim = Claim::new(&directory, &name)?;
+    let config = config(options)?;
+    let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
+    let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
+    loop {
+        match boot(options, &config, &kvm, &claim, &signals)? {
+            End::Status(status) => return Ok(status),
+            End::Restart => eprintln!("perfvisor: the guest restarts"),
+        }
+    }
+}
+
+fn config(options: &Run) -> Result<Config> {
+    let (kernel, initrd) = images(options)?;
+    let mut cmdline = CMDLINE.to_owned();
+    if let Some(words) = &options.append {
+        cmdline.push(' ');
+        cmdline.push_str(words);
+    }
+    let host = HostFamily::detect();
+    let pmu = match options.pmu {
+        Pmu::None => None,
+        Pmu::Model(choice) => Some(PmuConfig { model: choice.resolve(host), host, core_khz: core_khz() }),
+    };
+    let initrd = Initrd { base: initrd, overlay: overlay(options)? };
+    Ok(Config { vcpus: options.vcpus, memory: options.memory.0, kernel, initrd, cmdline, pmu })
+}
+
+/// The kernel and the initial RAM disk that belongs to it.
+fn images(options: &Run) -> Result<(PathBuf, Option<PathBuf>)> {
+    let layout = Layout::open()?;
+    let known = options.kernel.to_str().filter(|name| Layout::series().any(|series| series == *name));
+    if let Some(series) = known {
+        let image = layout
+            .kernel(series)
+            .with_context(|| format!("the {series} kernel is not there; {}", layout.remedy()))?;
+        return Ok((image.bzimage, Some(options.initrd.clone().unwrap_or(image.initramfs))));
+    }
+    let kernel = options.kernel.clone();
+    if !kernel.is_file() {
+        let series: Vec<_> = Layout::series().collect();
+        bail!("kernel {}: there is no such file; built in are {}", kernel.display(), series.join(" and "));
+    }
+    if let Some(initrd) = &options.initrd {
+        return Ok((kernel, Some(initrd.clone())));
+    }
+    // Modules fit one release only. A kernel of another release gets the image of the default series: its init and
+    // programs work, its modules do not load, and init says so on the console.
+    let release = release(&kernel);
+    let images: Vec<_> = Layout::series().filter_map(|series| layout.kernel(series)).collect();
+    let fitting = images.iter().find(|image| release.as_ref() == Some(&image.release));
+    let default = layout.kernel(Layout::default_series());
+    let initrd = fitting.or(default.as_ref()).map(|image| image.initramfs.clone());
+    Ok((kernel, Some(initrd.with_context(|| format!("no initial RAM disk is there; {}", layout.remedy()))?)))
+}
+
+/// The release that a bzImage states (boot protocol, `kernel_version`).
+fn release(kernel: &Path) -> Option<String> {
+    use std::os::unix::fs::FileExt;
+    let file = File::open(kernel).ok()?;
+    let mut offset = [0u8; 2];
+    file.read_exact_at(&mut offset, 0x20E).ok()?;
+    let mut text = [0u8; 128];
+    let length = file.read_at(&mut text, u64::from(u16::from_le_bytes(offset)) + 0x200).ok()?;
+    let text = text[..length].split(|b| *b == 0 || *b == b' ').next()?;
+    String::from_utf8(text.to_vec()).ok()
+}
+
+/// The copied files.
+fn overlay(options: &Run) -> Result<Vec<u8>> {
+    if let Some(path) = &options.overlay {
+        return std::fs::read(path).with_context(|| format!("{}", path.display()));
+    }
+    if options.copies.is_empty() {
+        return Ok(Vec::new());
+    }
+    copied(options)
+}
+
+/// An archive of the files that `--copy` names.
+pub(crate) fn copied(options: &Run) -> Result<Vec<u8>> {
+    let mut overlay = Overlay::new();
+    for copy in &options.copies {
+        overlay.copy(copy)?;
+    }
+    overlay.to_cpio()
+}
+
+/// Frequency of the host's cores in kHz, which are the guest's too; 0 where Linux does not tell.
+fn core_khz() -> u32 {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mhz = info
+        .lines()
+        .find(|line| line.starts_with("cpu MHz"))
+        .and_then(|line| line.split(':').nth(1)?.trim().parse::<f64>().ok());
+    mhz.map_or(0, |mhz| (mhz * 1000.0) as u32)
+}
+
+fn command(options: &Run) -> Command {
+    let shell = options.argv.is_empty();
+    let argv = if shell { vec![OsString::from("/bin/sh"), "-l".into()] } else { options.argv.clone() };
+    let terminal = if options.tty || (shell && on_terminal()) { Terminal::Yes } else { Terminal::No };
+    Command { argv, terminal, ..Command::default() }
+}
+
+fn console(options: &Run) -> Result<Option<Box<dyn Write + Send>>> {
+    Ok(match &options.console {
+        None => None,
+        Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stderr())),
+        Some(path) => {
+            let file = File::create(path).with_context(|| format!("console {}", path.display()))?;
+            Some(Box::new(file))
+        }
+    })
+}
+
+/// Make a machine, run it to its end, report.
+fn boot(
+    options: &Run,
+    config: &Config,
+    kvm: &Kvm,
+    claim: &Claim,
+    signals: &Arc<Mutex<Signals>>,
+) -> Result<End> {
+    // A report that cannot be written is found out now, not after hours.
+    let report = match &options.report {
+        Some(path) => Some(File::create(path).with_context(|| format!("report {}", path.display()))?),
+        None => None,
+    };
+    let machine = Machine::new(kvm, config, console(options)?, |tsc_offset| {
+        let mut host = PerfPmu::new();
+        host.set_tsc_offset(tsc_offset);
+        host
+    })?;
+    let session = GuestSession::new(command(options)).context("session")?;
+    let session = SessionConsole::new(Arc::clone(machine.session()), session).context("session console")?;
+    let subject = Arc::new(Subject {
+        name: claim.name().to_owned(),
+        started: Instant::now(),
+        vcpus: machine.remotes(),
+    });
+    let end = supervise(options, &machine, session, claim, &subject, signals)?;
+    let dump = subject.with(machine.end());
+    if dump.vcpus.len() != subject.vcpus.len() {
+        eprintln!("perfvisor: a vCPU's thread died; its counts are missing. This is a bug in perfvisor");
+    }
+    if let Some(mut report) = report {
+        serde_json::to_writer_pretty(&mut report, &dump)?;
+        report.write_all(b"\n").context("report")?;
+    }
+    Ok(end)
+}
+
+/// The main loop: everything but the vCPUs happens here.
+fn supervise(
+    options: &Run,
+    machine: &Machine,
+    session: SessionConsole<GuestSession>,
+    claim: &Claim,
+    subject: &Arc<Subject>,
+    signals: &Arc<Mutex<Signals>>,
+) -> Result<End> {
+    type Subscriber = Arc<Mutex<dyn MutEventSubscriber>>;
+    let mut manager = EventManager::<Subscriber>::new().map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
+    let session = Arc::new(Mutex::new(session));
+    let listener = claim.listener().try_clone().context("control socket")?;
+    listener.set_nonblocking(true).context("control socket")?;
+    manager.add_subscriber(Arc::clone(&session) as Subscriber);
+    manager.add_subscriber(Arc::new(Mutex::new(Clients { listener, subject: Arc::clone(subject) })));
+    manager.add_subscriber(Arc::new(Mutex::new(Wake(machine.stop_event().as_raw_fd()))));
+    manager.add_subscriber(Arc::clone(signals) as Subscriber);
+
+    let started = Instant::now();
+    machine.run();
+    loop {
+        // While the agent has not answered the loop looks at the clock; after that it only waits.
+        let patience = if lock(&session).backend().is_waiting_for_agent() { 1000 } else { -1 };
+        manager.run_with_timeout(patience).map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
+        let mut session = lock(&session);
+        for signal in lock(signals).taken() {
+            // The command decides what a signal means; without one it ends the machine.
+            if !session.backend_mut().signal(signal) {
+                return Ok(End::Status(128 + signal as u8));
+            }
+        }
+        session.process();
+        if let Some(outcome) = session.backend().outcome() {
+            return Ok(End::Status(report_outcome(outcome)));
+        }
+        if let Some(stop) = machine.stop() {
+            // What the guest said before it stopped is still in the queue.
+            session.process();
+            return Ok(stopped(options, machine, &mut session, stop));
+        }
+        if session.backend().is_waiting_for_agent() && started.elapsed() > BOOT_PATIENCE {
+            eprintln!(
+                "perfvisor: the guest did not answer within {} s; its console ends:\n{}",
+                BOOT_PATIENCE.as_secs(),
+                machine.console().lines(CONSOLE_LINES)
+            );
+            return Ok(End::Status(EXIT_OWN_FAILURE));
+        }
+    }
+}
+
+fn report_outcome(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Exited(_) => {}
+        Outcome::NotStarted(error) => eprintln!("perfvisor: {}", error.message),
+        Outcome::Failed(reason) => eprintln!("perfvisor: {reason}"),
+    }
+    outcome.code()
+}
+
+/// The machine stopped before the command's end was reported.
+fn stopped(
+    options: &Run,
+    machine: &Machine,
+    session: &mut SessionConsole<GuestSession>,
+    stop: Stop,
+) -> End {
+    let backend = session.backend_mut();
+    let ready = !backend.is_waiting_for_agent();
+    let shell = options.argv.is_empty();
+    let outcome = backend.outcome().cloned();
+    // Restores the terminal before anything is printed.
+    backend.fail("the machine stopped");
+    if let Some(outcome @ (Outcome::Exited(_) | Outcome::NotStarted(_))) = outcome {
+        return End::Status(report_outcome(&outcome));
+    }
+    let what = match stop {
+        Stop::PowerOff if ready && shell => return End::Status(0),
+        Stop::Reset if ready && shell => return End::Restart,
+        Stop::PowerOff => "the guest switched itself off".to_owned(),
+        Stop::Reset => "the guest restarted".to_owned(),
+        Stop::Failed(reason) => format!("the guest cannot go on: {reason}"),
+    };
+    let when = if ready { "before its command ended" } else { "before it was ready" };
+    eprintln!(
+        "perfvisor: {what} {when}; its console ends:\n{}",
+        machine.console().lines(CONSOLE_LINES)
+    );
+    End::Status(EXIT_OWN_FAILURE)
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Only the main thread takes these locks, so a poisoned one could only be its own panic.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Accepts clients of the control socket.
+struct Clients {
+    listener: std::os::unix::net::UnixListener,
+    subject: Arc<Subject>,
+}
+
+impl MutEventSubscriber for Clients {
+    fn process(&mut self, _: Events, _: &mut EventOps<'_>) {
+        while let Ok((client, _)) = self.listener.accept() {
+            control::serve(client, Arc::clone(&self.subject));
+        }
+    }
+
+    fn init(&mut self, ops: &mut EventOps<'_>) {
+        if let Err(e) = ops.add(Events::new(&self.listener, EventSet::IN)) {
+            eprintln!("perfvisor: control socket: {e}; dump and list will not work");
+        }
+    }
+}
+
+/// Wakes the main loop; what happened it finds out itself.
+struct Wake(std::os::fd::RawFd);
+
+impl MutEventSubscriber for Wake {
+    fn process(&mut self, _: Events, _: &mut EventOps<'_>) {}
+
+    fn init(&mut self, ops: &mut EventOps<'_>) {
+        if let Err(e) = ops.add(Events::new_raw(self.0, EventSet::IN)) {
+            eprintln!("perfvisor: {e}; the guest's end will not be noticed");
+        }
+    }
+}
+
+/// Signals that are passed on to the command.
+struct Signals {
+    pipes: Vec<(i32, UnixStream)>,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        let pipes = [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
+            .into_iter()
+            .map(|signal| {
+                let (ours, theirs) = UnixStream::pair()?;
+                ours.set_nonblocking(true)?;
+                signal_hook::low_level::pipe::register(signal, theirs)?;
+                Ok((signal, ours))
+            })
+            .collect::<io::Result<_>>()?;
+        Ok(Self { pipes })
+    }
+
+    /// The signals that came since the last time.
+    fn taken(&mut self) -> Vec<i32> {
+        use std::io::Read;
+        let came = |pipe: &UnixStream| matches!((&mut &*pipe).read(&mut [0u8; 64]), Ok(count) if count > 0);
+        self.pipes.iter().filter(|(_, pipe)| came(pipe)).map(|(signal, _)| *signal).collect()
+    }
+}
+
+impl MutEventSubscriber for Signals {
+    fn process(&mut self, _: Events, _: &mut EventOps<'_>) {}
+
+    fn init(&mut self, ops: &mut EventOps<'_>) {
+        for (_, pipe) in &self.pipes {
+            if let Err(e) = ops.add(Events::new(pipe, EventSet::IN)) {
+                eprintln!("perfvisor: {e}; signals will not reach the command");
+            }
+        }
+    }
+}

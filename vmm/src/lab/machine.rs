@@ -1,0 +1,306 @@
+//! The lab machine's process: whether it runs, its start, its end.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{LabConfig, PORTS};
+
+/// How long QEMU gets to end after SIGTERM, and a machine to power off.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many lines of the console are shown after a failure.
+const TAIL_LINES: usize = 15;
+
+/// Whether a machine had to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Running {
+    /// It ran.
+    Already,
+    /// It was started now.
+    Started,
+}
+
+/// The machine that belongs to a configuration's runtime folder.
+#[derive(Debug)]
+pub(super) struct LabMachine<'a> {
+    config: &'a LabConfig,
+}
+
+fn named(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    let text = format!("{what} {}", path.display());
+    move |error| io::Error::new(error.kind(), format!("{text}: {error}"))
+}
+
+impl<'a> LabMachine<'a> {
+    /// Makes the runtime folder, for this user only: whoever can connect can run commands as root in the lab.
+    pub(super) fn new(config: &'a LabConfig) -> io::Result<Self> {
+        let dir = &config.runtime_dir;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(named("runtime folder", dir))?;
+        let meta = fs::symlink_metadata(dir)?;
+        if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+            let dir = dir.display();
+            return Err(io::Error::other(format!(
+                "{dir} must be a folder of yours with mode 700; remove it or choose another"
+            )));
+        }
+        Ok(Self { config })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.config.runtime_dir.join(name)
+    }
+
+    /// Opens one of the files that only serve as locks, or keep something beside.
+    pub(super) fn lock_file(&self, name: &str) -> io::Result<File> {
+        let path = self.file(name);
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(named("lock file", &path))
+    }
+
+    pub(super) fn socket(&self, port: usize) -> PathBuf {
+        self.file(&format!("session.{port}.sock"))
+    }
+
+    pub(super) fn console_log(&self) -> PathBuf {
+        self.file("console.log")
+    }
+
+    /// The lock that QEMU holds as long as it lives; None if it does.
+    fn claim(&self) -> io::Result<Option<File>> {
+        let alive = self.lock_file("alive")?;
+        match alive.try_lock() {
+            Ok(()) => Ok(Some(alive)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn is_running(&self) -> io::Result<bool> {
+        let _start = self.start_lock()?;
+        Ok(self.claim()?.is_none())
+    }
+
+    /// Whoever starts or stops the machine, or asks whether it runs, holds this.
+    fn start_lock(&self) -> io::Result<File> {
+        let lock = self.lock_file("start.lock")?;
+        lock.lock()?;
+        Ok(lock)
+    }
+
+    /// Starts the machine if it does not run.
+    pub(super) fn ensure_running(&self) -> io::Result<Running> {
+        let _start = self.start_lock()?;
+        let wanted = self.fingerprint()?;
+        let alive = match self.claim()? {
+            Some(alive) => alive,
+            None if fs::read_to_string(self.file("machine")).is_ok_and(|running| running == wanted) => {
+                return Ok(Running::Already);
+            }
+            None => self.replace()?,
+        };
+        self.start(alive, &wanted)?;
+        Ok(Running::Started)
+    }
+
+    /// A machine of another make runs: end it, if nobody uses it but us, who hold one port.
+    fn replace(&self) -> io::Result<File> {
+        let mut others = 0;
+        for port in 0..PORTS {
+            let lock = self.lock_file(&format!("session.{port}.lock"))?;
+            others += usize::from(matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+        }
+        if others > 1 {
+            return Err(io::Error::other(
+                "the running lab machine was made from other files or options, and it is in use; \
+                 wait until its users are done, or choose another runtime folder",
+            ));
+        }
+        self.end_process()?;
+        self.claim()?.ok_or_else(|| io::Error::other("the old lab machine does not end"))
+    }
+
+    /// Everything that makes two machines different.
+    fn fingerprint(&self) -> io::Result<String> {
+        let config = self.config;
+        let mut text = String::new();
+        for path in [&config.qemu, &config.kernel, &config.initrd] {
+            let meta = fs::metadata(path).map_err(named("the lab needs", path))?;
+            let _ =
+                writeln!(text, "{} {} {} {}", path.display(), meta.len(), meta.mtime(), meta.mtime_nsec());
+        }
+        let _ = writeln!(text, "{:?} {} {}", config.firmware, config.vcpus, config.memory_mib);
+        let _ = writeln!(text, "{}", self.kernel_command_line());
+        Ok(text)
+    }
+
+    fn kernel_command_line(&self) -> String {
+        let idle = self.config.idle.as_secs();
+        let own = format!("console=ttyS0 quiet nmi_watchdog=0 panic=-1 perfvisor.poweroff_idle={idle}");
+        format!("{own} {}", self.config.kernel_options).trim_end().to_owned()
+    }
+
+    fn start(&self, alive: File, fingerprint: &str) -> io::Result<()> {
+        // The listening sockets are made here and inherited, so clients can connect at once and no start has to be
+        // waited for. A dead machine's sockets are replaced.
+        let mut inherited: Vec<OwnedFd> = Vec::with_capacity(PORTS + 1);
+        for port in 0..PORTS {
+            let path = self.socket(port);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(named("old socket", &path)(error));
+                }
+                _ => {}
+            }
+            inherited.push(UnixListener::bind(&path).map_err(named("socket", &path))?.into());
+        }
+        let listeners = inherited.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
+        inherited.push(alive.into());
+        fs::write(self.console_log(), "")?;
+        let log = File::create(self.file("qemu.log"))?;
+        let mut command = Command::new(&self.config.qemu);
+        command.args(self.arguments(&listeners));
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
+        let child = spawn_detached(command, inherited).map_err(named("cannot start", &self.config.qemu))?;
+        fs::write(self.file("qemu.pid"), child.to_string())?;
+        fs::write(self.file("machine"), fingerprint)
+    }
+
+    fn arguments(&self, listeners: &[i32]) -> Vec<OsString> {
+        let config = self.config;
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        add(&["-name", "perfvisor-lab", "-M", "pc", "-cpu", "max", "-accel", "tcg,thread=multi"]);
+        add(&["-smp", &config.vcpus.to_string(), "-m", &format!("{}M", config.memory_mib)]);
+        add(&["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot"]);
+        add(&["-append", &self.kernel_command_line()]);
+        add(&["-device", &format!("virtio-serial-pci,max_ports={}", 2 * PORTS)]);
+        for (port, listener) in listeners.iter().enumerate() {
+            add(&["-chardev", &format!("socket,id=s{port},fd={listener},server=on,wait=off")]);
+            add(&["-device", &format!("virtserialport,chardev=s{port},name=perfvisor.session.{port}")]);
+        }
+        for folder in &config.firmware {
+            arguments.extend(["-L".into(), folder.into()]);
+        }
+        let mut serial = OsString::from("file:");
+        serial.push(self.console_log());
+        arguments.extend(["-serial".into(), serial]);
+        arguments.extend([
+            "-kernel".into(),
+            (&config.kernel).into(),
+            "-initrd".into(),
+            (&config.initrd).into(),
+        ]);
+        arguments
+    }
+
+    /// Ends the machine, if it runs.
+    pub(super) fn stop(&self) -> io::Result<()> {
+        let _start = self.start_lock()?;
+        if self.claim()?.is_none() {
+            self.end_process()?;
+        }
+        Ok(())
+    }
+
+    /// The process that holds the lock on `alive`. The start lock must be held.
+    fn process(&self) -> io::Result<OwnedFd> {
+        let path = self.file("qemu.pid");
+        let text = fs::read_to_string(&path).map_err(named("process id of the lab machine", &path))?;
+        let pid = text.parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other(format!("{}: not a process id", path.display())))?;
+        Ok(pidfd_open(pid, PidfdFlags::empty())?)
+    }
+
+    fn end_process(&self) -> io::Result<()> {
+        let process = match self.process() {
+            Ok(process) => process,
+            // It ended while we looked.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for signal in [Signal::TERM, Signal::KILL] {
+            let _ = pidfd_send_signal(&process, signal);
+            if ended(&process)? {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("the lab machine's process does not end, not even by SIGKILL"))
+    }
+
+    /// Waits for the end of a machine that hung up.
+    pub(super) fn await_end(&self) -> io::Result<()> {
+        let process = {
+            let _start = self.start_lock()?;
+            if self.claim()?.is_some() {
+                return Ok(());
+            }
+            self.process()
+        };
+        match process {
+            Ok(process) if !ended(&process)? => Err(self.failure("the lab machine hung up but does not end")),
+            // Any error: there is no such process any more.
+            _ => Ok(()),
+        }
+    }
+
+    /// An error with the last words of the machine.
+    pub(super) fn failure(&self, what: &str) -> io::Error {
+        let mut text = what.to_owned();
+        for log in [self.file("qemu.log"), self.console_log()] {
+            let content = fs::read(&log).unwrap_or_default();
+            let content = String::from_utf8_lossy(&content);
+            let lines: Vec<_> = content.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+            if !lines.is_empty() {
+                let _ = write!(text, "\n{} ends with:", log.display());
+            }
+            for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+                let _ = write!(text, "\n  {}", line.replace('\x1b', ""));
+            }
+        }
+        io::Error::other(text)
+    }
+}
+
+fn ended(process: &OwnedFd) -> io::Result<bool> {
+    let timeout = Timespec { tv_sec: END_PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    Ok(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout))? > 0)
+}
+
+/// Starts a process that outlives us: in a session of its own, so that neither our terminal's signals nor its
+/// hang-up reach it, and with `inherited` open under their numbers.
+#[allow(unsafe_code)] // CommandExt::pre_exec is the only way to do something between fork and exec.
+fn spawn_detached(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<u32> {
+    let detach = move || {
+        rustix::process::setsid()?;
+        for fd in &inherited {
+            fcntl_setfd(fd.as_fd(), FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure runs in the child between fork and exec; it makes system calls on descriptors it owns, and
+    // neither allocates nor takes locks.
+    unsafe { command.pre_exec(detach) };
+    // The machine is nobody's child in the end: we do not wait for it, and init reaps it after us. Dropping
+    // `command` closes our copies of what it inherited.
+    Ok(command.spawn()?.id())
+}

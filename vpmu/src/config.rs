@@ -1,0 +1,79 @@
+//! What a VM's PMUs have in common, and how its guest is told of them.
+
+use std::ops::Range;
+
+use perfctr_abi::door;
+
+use crate::family::Model;
+use crate::host_family::HostFamily;
+
+/// The door's MSRs, all of which must reach [`VirtualPmu`](crate::VirtualPmu).
+pub const DOOR_MSRS: Range<u32> = door::MSR_BASE..door::MSR_BASE + door::MSR_COUNT;
+
+/// The same for every vCPU of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PmuConfig {
+    /// The guest's PMU.
+    pub model: Model,
+    /// The host's events.
+    pub host: HostFamily,
+    /// Core frequency that the guest is told, in kHz.
+    pub core_khz: u32,
+}
+
+/// One CPUID leaf; its sub-leaves are all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuidLeaf {
+    /// EAX on input.
+    pub leaf: u32,
+    /// Output.
+    pub eax: u32,
+    /// Output.
+    pub ebx: u32,
+    /// Output.
+    pub ecx: u32,
+    /// Output.
+    pub edx: u32,
+}
+
+/// The CPUID leaves by which a guest driver finds the door, see [`perfctr_abi::door`].
+pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
+    let facts = config.model.facts();
+    let [ebx, ecx, edx] = [0, 4, 8].map(|at| {
+        let text = door::SIGNATURE;
+        u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
+    });
+    [
+        CpuidLeaf { leaf: door::LEAF_SIGNATURE, eax: door::LEAF_COUNTERS, ebx, ecx, edx },
+        CpuidLeaf {
+            leaf: door::LEAF_INTERFACE,
+            eax: door::VERSION,
+            ebx: door::MSR_BASE,
+            ecx: facts.cpu_type,
+            edx: facts.features,
+        },
+        CpuidLeaf {
+            leaf: door::LEAF_COUNTERS,
+            eax: facts.counters,
+            ebx: facts.width,
+            ecx: config.core_khz,
+            edx: 0,
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_k8_on_2_ghz() {
+        let config = PmuConfig { model: Model::K8, host: HostFamily::Amd, core_khz: 2_000_000 };
+        let [signature, interface, counters] = door_cpuid(&config);
+        let text = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes).concat();
+        assert_eq!(text, b"perfvisorPMU");
+        assert_eq!((signature.leaf, signature.eax), (0x4000_0100, 0x4000_0102));
+        assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 1, ebx: door::MSR_BASE, ecx: 13, edx: 2 });
+        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 0 });
+    }
+}

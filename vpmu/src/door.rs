@@ -1,0 +1,250 @@
+//! The operations of the perfctr door, see [`perfctr_abi::door`].
+
+use perfctr_abi::door::{op, result};
+use perfctr_abi::layout::{CpuControl, MAX_COUNTERS};
+use vm_memory::GuestMemory;
+use vm_memory::bitmap::BitmapSlice;
+
+use crate::control::{Control, ControlError};
+use crate::guest_page::{DoorPage, StatePage};
+use crate::host::{HostEvent, HostPmu, LoadError};
+use crate::placement::Placement;
+use crate::virtual_pmu::VirtualPmu;
+
+/// Why an operation failed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DoorError {
+    #[error("no such operation")]
+    NoOperation,
+    #[error("not page-aligned guest memory")]
+    Fault,
+    #[error("the state is not attached to this vCPU")]
+    NotAttached,
+    #[error("the state is attached")]
+    Attached,
+    #[error("no control has this id any more")]
+    Again,
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error("the host's counters are taken")]
+    Busy,
+    #[error("the host has no event that counts this")]
+    Unsupported,
+}
+
+impl DoorError {
+    fn result(&self) -> i32 {
+        match self {
+            Self::NoOperation => result::ENOSYS,
+            Self::Fault => result::EFAULT,
+            Self::NotAttached => result::ESRCH,
+            Self::Attached => result::EINVAL,
+            Self::Again => result::EAGAIN,
+            Self::Control(error) => error.result(),
+            Self::Busy => result::EBUSY,
+            Self::Unsupported => result::EOPNOTSUPP,
+        }
+    }
+}
+
+impl<H: HostPmu> VirtualPmu<H> {
+    /// The doorbell: perform operation `number` on what the page says.
+    pub(crate) fn ring<M: GuestMemory + ?Sized>(
+        &mut self,
+        number: u64,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) {
+        self.slots.begin_operation();
+        let outcome = match number {
+            op::UPDATE_CONTROL => {
+                self.counts.update_control += 1;
+                self.update_control(door, mem).map(|id| door.set_id(id))
+            }
+            op::SUSPEND => {
+                self.counts.suspend += 1;
+                self.suspend(door.prev(), mem)
+            }
+            op::RESUME => {
+                self.counts.resume += 1;
+                self.switch(0, door, mem)
+            }
+            op::SWITCH => {
+                self.counts.switch += 1;
+                self.switch(door.prev(), door, mem)
+            }
+            op::SAMPLE => {
+                self.counts.sample += 1;
+                self.sample(door.prev(), mem)
+            }
+            _ => {
+                self.counts.unknown += 1;
+                Err(DoorError::NoOperation)
+            }
+        };
+        match &outcome {
+            Ok(()) => {}
+            Err(DoorError::Again) => self.counts.retries += 1,
+            Err(_) => self.counts.errors += 1,
+        }
+        door.set_result(outcome.map_or_else(|error| error.result(), |()| result::OK));
+    }
+
+    /// Gives the id. The order of checks: the address, whether it is attached, the control, whether the host knows
+    /// the events, whether they can be loaded here and now. Nothing is kept of a control that is refused.
+    fn update_control<M: GuestMemory + ?Sized>(
+        &mut self,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) -> Result<u64, DoorError> {
+        let next = door.next();
+        let page = match next {
+            0 => None,
+            _ if next == self.period.page => return Err(DoorError::Attached),
+            _ => Some(StatePage::new(mem, next).ok_or(DoorError::Fault)?),
+        };
+        let raw: CpuControl = door.control().ok_or(DoorError::Fault)?;
+        let control = self.config.model.check(&raw)?;
+        self.try_load(&control, mem)?;
+        let id = self.table.intern(&control);
+        if let Some(page) = page {
+            page.set_control(control.cstatus(), id, control.pmc_map());
+        }
+        Ok(id)
+    }
+
+    /// Load the events of `control`, so that what cannot count is refused now and not lost later.
+    fn try_load<M: GuestMemory + ?Sized>(&mut self, control: &Control, mem: &M) -> Result<(), DoorError> {
+        let mut events = [HostEvent { config: 0, usr: false, os: false }; MAX_COUNTERS];
+        for (event, &evntsel) in events.iter_mut().zip(control.evntsel()) {
+            *event = self.config.model.host_event(evntsel, self.config.host).ok_or(DoorError::Unsupported)?;
+        }
+        let events = &events[..control.evntsel().len()];
+        if events.iter().all(|&event| self.slots.counts(event)) {
+            return Ok(());
+        }
+        // Another state's events may have to make room meanwhile, so its period is interrupted. The guest does not
+        // run between end and beginning: nothing is missed.
+        let (attached, id) = (self.period.page, self.period.id);
+        self.end_period(mem);
+        let outcome = self.slots.place(events, &mut [None; MAX_COUNTERS]);
+        if attached != 0
+            && let Some(page) = StatePage::new(mem, attached)
+        {
+            // Its placement is in the cache since it was resumed, so this cannot fail.
+            let _ = self.attach(attached, id, &page);
+        }
+        outcome.map_err(|error| {
+            let refusal = match error {
+                LoadError::Busy => DoorError::Busy,
+                LoadError::Unsupported | LoadError::Os(_) => DoorError::Unsupported,
+            };
+            self.last_refusal = Some(error);
+            refusal
+        })
+    }
+
+    fn suspend<M: GuestMemory + ?Sized>(&mut self, prev: u64, mem: &M) -> Result<(), DoorError> {
+        self.check_attached(prev, mem)?;
+        if prev != 0 {
+            self.end_period(mem);
+        }
+        Ok(())
+    }
+
+    /// Also RESUME, which is a switch from nothing. A bad address means that nothing is done. Otherwise `prev` is
+    /// suspended and `next` resumed, each whether or not the other could be; an EAGAIN of `next` is the result the
+    /// guest has to act on, so it comes first.
+    fn switch<M: GuestMemory + ?Sized>(
+        &mut self,
+        prev: u64,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) -> Result<(), DoorError> {
+        let next = door.next();
+        let page = match next {
+            0 => None,
+            _ => Some(StatePage::new(mem, next).ok_or(DoorError::Fault)?),
+        };
+        let suspended = match self.suspend(prev, mem) {
+            Err(DoorError::Fault) => return Err(DoorError::Fault),
+            suspended => suspended,
+        };
+        let resumed = page.map_or(Ok(0), |page| {
+            // A third state may be attached, which the guest has forgotten.
+            self.end_period(mem);
+            self.attach(next, door.next_id(), &page)
+        });
+        door.set_lost(*resumed.as_ref().unwrap_or(&0));
+        resumed.and(suspended)
+    }
+
+    fn sample<M: GuestMemory + ?Sized>(&mut self, prev: u64, mem: &M) -> Result<(), DoorError> {
+        self.check_attached(prev, mem)?;
+        if prev != 0 {
+            let id = self.period.id;
+            let page = StatePage::new(mem, prev).ok_or(DoorError::Fault)?;
+            self.end_period(mem);
+            self.attach(prev, id, &page)?;
+        }
+        Ok(())
+    }
+
+    fn check_attached<M: GuestMemory + ?Sized>(&self, prev: u64, mem: &M) -> Result<(), DoorError> {
+        if prev == 0 || prev == self.period.page {
+            Ok(())
+        } else if StatePage::new(mem, prev).is_some() {
+            Err(DoorError::NotAttached)
+        } else {
+            Err(DoorError::Fault)
+        }
+    }
+
+    /// End the running period, if there is one.
+    pub(crate) fn end_period<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
+        if self.period.is_running() {
+            let page = StatePage::new(mem, self.period.page);
+            self.lost += u64::from(self.period.end(&mut self.slots, &mut self.totals, page.as_ref()));
+        }
+    }
+
+    /// Begin a period of the state at `address` with control `id`; gives the counters that do not count.
+    fn attach(
+        &mut self,
+        address: u64,
+        id: u64,
+        page: &StatePage<'_, impl BitmapSlice>,
+    ) -> Result<u32, DoorError> {
+        if let Some(placement) = self.placements.get(id)
+            && placement.is_current(self.slots.epoch())
+        {
+            self.slots.touch(placement.slots().iter().copied().flatten());
+            let unread = self.period.begin(address, placement, &mut self.slots, page);
+            if unread == 0 {
+                return Ok(0);
+            }
+            // Some counter has stopped while nobody looked: begin again with what can be had now.
+        }
+        self.place(id)?;
+        let placement = self.placements.get(id).ok_or(DoorError::Again)?;
+        Ok(self.period.begin(address, placement, &mut self.slots, page))
+    }
+
+    /// The way off the hot path: find the control, find or load its events.
+    fn place(&mut self, id: u64) -> Result<(), DoorError> {
+        if self.placements.get(id).is_none() {
+            let control = self.table.get(id).ok_or(DoorError::Again)?;
+            let (config, totals) = (self.config, &mut self.totals);
+            let event = |evntsel| config.model.host_event(evntsel, config.host);
+            let placement = Placement::new(id, &control, event, |evntsel, event| totals.row(evntsel, event));
+            self.placements.insert(placement.ok_or(DoorError::Again)?);
+        }
+        let placement = self.placements.get_mut(id).ok_or(DoorError::Again)?;
+        let (events, places) = placement.parts();
+        if let Err(error) = self.slots.place(events, places) {
+            self.last_refusal = Some(error);
+        }
+        placement.settle(self.slots.epoch());
+        Ok(())
+    }
+}

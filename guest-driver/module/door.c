@@ -84,19 +84,6 @@ void door_suspend(struct door_state *state)
 		door_lost(state, err);
 }
 
-void door_sample(struct door_state *state)
-{
-	struct door_page *page = this_cpu_read(door_page);
-	int err;
-
-	page->prev = state->gpa;
-	err = door_ring(page, DOOR_SAMPLE);
-	if (err) {
-		state->attached = false;
-		door_lost(state, err);
-	}
-}
-
 /* Counting half of the counters is not counting: all or none. */
 static int door_attached(struct door_state *state, u32 lost)
 {
@@ -107,6 +94,7 @@ static int door_attached(struct door_state *state, u32 lost)
 	return -EBUSY;
 }
 
+/* Attach the state, if need be by telling the VMM its control again. */
 int door_resume(struct door_state *state)
 {
 	struct door_page *page = this_cpu_read(door_page);
@@ -124,6 +112,22 @@ int door_resume(struct door_state *state)
 		if (err)
 			return err;
 	}
+}
+
+void door_sample(struct door_state *state)
+{
+	struct door_page *page = this_cpu_read(door_page);
+	int err;
+
+	page->prev = state->gpa;
+	err = door_ring(page, DOOR_SAMPLE);
+	if (!err)
+		return;
+	state->attached = false;
+	if (err == -EAGAIN)	/* added up, but not begun anew */
+		err = door_resume(state);
+	if (err)
+		door_lost(state, err);
 }
 
 /*
@@ -148,8 +152,7 @@ int door_switch(struct door_state *prev, struct door_state *next)
 	case 0:
 		return door_attached(next, page->lost);
 	case -EAGAIN:		/* says nothing of @prev, which is suspended */
-		err = door_update_control(next);
-		return err ?: door_resume(next);
+		return door_resume(next);
 	default:
 		door_lost(prev, err);
 		return -EIO;

@@ -104,41 +104,55 @@ impl Archive {
         Ok(Pin { request: format!("{SOURCE}{package}"), file, sha256 })
     }
 
-    /// The downloaded file, fetched first if it isn't there.
-    pub fn fetch(&self, pin: &Pin) -> Result<PathBuf> {
+    /// The downloaded files; those that aren't there are fetched first.
+    pub fn fetch(&self, pins: &[Pin]) -> Result<Vec<PathBuf>> {
         let downloads = self.folder.join("files");
-        let path = downloads.join(&pin.file);
-        if path.is_file() {
-            return Ok(path);
+        let path = |pin: &Pin| downloads.join(&pin.file);
+        let missing: Vec<&Pin> = pins.iter().filter(|pin| !path(pin).is_file()).collect();
+        if missing.is_empty() {
+            return Ok(pins.iter().map(path).collect());
         }
-        let scratch = self.folder.join("incoming");
-        artefact::remove(&scratch)?;
-        fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
-        fs::create_dir_all(&downloads).with_context(|| format!("cannot create {}", downloads.display()))?;
+        let incoming = self.folder.join("incoming");
+        artefact::remove(&incoming)?;
+        for folder in [&incoming, &downloads] {
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        }
         self.update()?;
-        let step = Step::begin(format!("fetch {}", pin.file));
-        let apt = self.apt("apt-get")?.arg("-qq").folder(&scratch).log(&self.log);
-        let apt = match pin.request.strip_prefix(SOURCE) {
-            Some(package) => apt.args(["source", "--download-only", package]),
-            None => apt.args(["download", &pin.request]),
-        };
+        let names: Vec<&str> = missing.iter().map(|pin| pin.file.as_str()).collect();
+        let step = Step::begin(format!("fetch {}", names.join(" ")));
         let moved = "if the archive has moved on from this version: `cargo xtask setup --refresh`";
-        apt.run().with_context(|| format!("cannot fetch {}; {moved}", pin.file))?;
-        let fetched = scratch.join(&pin.file);
-        if !fetched.is_file() || artefact::sha256(&fetched)? != pin.sha256 {
-            bail!("what apt fetched for {} isn't the pinned file {}; {moved}", pin.request, pin.file);
+        let (sources, binaries): (Vec<&str>, Vec<&str>) =
+            missing.iter().map(|pin| pin.request.as_str()).partition(|request| request.starts_with(SOURCE));
+        let sources = sources.iter().filter_map(|request| request.strip_prefix(SOURCE)).collect();
+        for (command, requests) in
+            [(["source", "--download-only"].as_slice(), sources), (&["download"], binaries)]
+        {
+            if requests.is_empty() {
+                continue;
+            }
+            let apt = self.apt("apt-get")?.arg("-qq").args(command).args(&requests).folder(&incoming);
+            apt.log(&self.log)
+                .run()
+                .with_context(|| format!("cannot fetch {}; {moved}", requests.join(" ")))?;
         }
-        artefact::rename(&fetched, &path)?;
-        artefact::remove(&scratch)?;
-        let megabytes = fs::metadata(&path)?.len() as f64 / 1e6;
-        step.done(&format!("{megabytes:.1} MB"));
-        Ok(path)
+        let mut bytes = 0;
+        for pin in missing {
+            let fetched = incoming.join(&pin.file);
+            if !fetched.is_file() || artefact::sha256(&fetched)? != pin.sha256 {
+                bail!("what apt fetched for {} isn't the pinned file {}; {moved}", pin.request, pin.file);
+            }
+            bytes += fs::metadata(&fetched)?.len();
+            artefact::rename(&fetched, &path(pin))?;
+        }
+        artefact::remove(&incoming)?;
+        step.done(&format!("{:.1} MB", bytes as f64 / 1e6));
+        Ok(pins.iter().map(path).collect())
     }
 
     /// Fetches binary packages and unpacks them over each other into a folder.
     pub fn unpack(&self, pins: &[Pin], folder: &Path) -> Result<()> {
-        for pin in pins {
-            Program::new("dpkg-deb").arg("-x").arg(self.fetch(pin)?).arg(folder).run()?;
+        for file in self.fetch(pins)? {
+            Program::new("dpkg-deb").arg("-x").arg(file).arg(folder).run()?;
         }
         Ok(())
     }

@@ -27,9 +27,7 @@ pub fn setup(layout: &Layout) -> Result<PathBuf> {
     artefact::ensure(&folder, &key, |scratch| {
         let package = scratch.join("package");
         fs::create_dir_all(&package).with_context(|| format!("cannot create {}", package.display()))?;
-        for pin in &pins {
-            archive.fetch(pin)?;
-        }
+        archive.fetch(&pins)?;
         let step = Step::begin("checkpatch from the kernel source");
         archive.unpack(&pins, &package)?;
         let scripts = SCRIPTS.map(|name| format!("linux-source-6.1/scripts/{name}"));

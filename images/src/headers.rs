@@ -19,9 +19,7 @@ pub fn setup(series: &Series, layout: &Layout, archive: &Archive) -> Result<Key>
     let key = Inputs::of("headers", 1).text(&folder.to_string_lossy());
     let key = pins.iter().fold(key, |inputs, pin| inputs.text(&pin.sha256)).finish();
     artefact::ensure(&folder, &key, |scratch| {
-        for pin in &pins {
-            archive.fetch(pin)?;
-        }
+        archive.fetch(&pins)?;
         let step = Step::begin(format!("headers {}", series.name));
         archive.unpack(&pins, scratch)?;
         let name = relocate(scratch, &folder)?;

@@ -59,9 +59,7 @@ pub fn setup(series: &Series, layout: &Layout, archive: &Archive) -> Result<Key>
 }
 
 fn build(series: &Series, archive: &Archive, pins: &[Pin], folder: &Path) -> Result<()> {
-    for pin in pins {
-        archive.fetch(pin)?;
-    }
+    archive.fetch(pins)?;
     let step = Step::begin(format!("kernel {}", series.name));
     let package = folder.join("package");
     let modules = folder.join("modules");

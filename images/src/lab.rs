@@ -41,10 +41,7 @@ pub fn setup(layout: &Layout, archive: &Archive, patch: &Path) -> Result<()> {
     artefact::ensure(&layout.lab_machine(), &key, |folder| {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         collect_firmware(archive, &firmware, folder)?;
-        for pin in &source {
-            build(layout, &archive.fetch(pin)?, patch, folder)?;
-        }
-        Ok(())
+        archive.fetch(&source)?.iter().try_for_each(|source| build(layout, source, patch, folder))
     })?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -62,6 +63,7 @@ impl ModuleSource {
             .arg("-C")
             .arg(layout.kdir(series))
             .arg(format!("M={}", copy.display()))
+            .arg(format!("-j{}", thread::available_parallelism().map_or(1, usize::from)))
             .args(["W=1", "modules"])
             // What a cargo above us set for its own jobs isn't for this make.
             .without_env("MAKEFLAGS")

@@ -12,9 +12,8 @@ use crate::process::Program;
 use crate::progress::Step;
 
 /// What a set-up runs, and what for.
-const REQUIRED: [&str; 17] = [
+const REQUIRED: [&str; 16] = [
     // Unpacking, and the kernel's build of modules; 6.12 makes type information with pahole (dwarves).
-    "bc",
     "dwarves",
     "gcc",
     "gcc-12",
@@ -22,12 +21,12 @@ const REQUIRED: [&str; 17] = [
     "libelf1",
     "make",
     "patch",
+    "perl",
     "xz-utils",
     // QEMU.
     "bison",
     "flex",
     "libglib2.0-dev",
-    "libpixman-1-dev",
     "meson",
     "ninja-build",
     "pkg-config",

@@ -35,13 +35,7 @@ impl Setup {
         for series in series::ALL {
             guests.push((series, self.guest(series, &archive, &recipe)?));
         }
-        let patch = lab::patch(&self.repository);
-        // TEMPORARY until the patch is here
-        if !patch.exists() {
-            eprintln!("NO LAB: {} is missing", patch.display());
-            return Ok(());
-        }
-        lab::setup(&self.layout, &archive, &patch)?;
+        lab::setup(&self.layout, &archive, &lab::patch(&self.repository))?;
         recipe.setup_lab(&guests)
     }
 

@@ -8,15 +8,18 @@ use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// perfvisor's status for its own failures.
-pub(crate) const OWN_FAILURE: i32 = 125;
+/// Status of `perfvisor run` for its own failures, wrong options included: all others are the command's.
+pub(crate) const RUN_FAILED: i32 = 125;
+/// Status of the other commands for theirs.
+pub(crate) const FAILED: i32 = 1;
 
 /// Starting the lab machine, booting a guest in it and a margin for a busy machine.
 pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(240);
 /// A command that boots nothing, in a lab machine that may have to be started for it.
 pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 
-/// The program of this build: $PERFVISOR, or beside the programs of this suite, or the release build.
+/// $PERFVISOR, or the newer of the one beside the programs of this suite and the release build: building this suite
+/// does not build perfvisor, and an old one of another profile may lie about.
 fn program() -> Result<PathBuf> {
     if let Some(path) = env::var_os("PERFVISOR") {
         return Ok(PathBuf::from(path));
@@ -24,7 +27,8 @@ fn program() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_BIN_EXE_spin")).parent().context("a program is in a folder")?;
     let beside = folder.join("perfvisor");
     let release = folder.with_file_name("release").join("perfvisor");
-    [&beside, &release].into_iter().find(|path| path.is_file()).cloned().with_context(|| {
+    let built = |path: &&PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    [&beside, &release].into_iter().filter(|path| path.is_file()).max_by_key(built).cloned().with_context(|| {
         format!(
             "perfvisor is not built (looked for {} and {}): run `cargo xtask test`, which builds everything first, or \
              `cargo build --release --workspace && cargo xtask setup`",
@@ -56,8 +60,8 @@ impl Ended {
     }
 
     /// Its own failure, with all these words in its message.
-    pub(crate) fn expect_refusal(&self, words: &[&str]) -> Result<()> {
-        self.expect_status(OWN_FAILURE)?;
+    pub(crate) fn expect_refusal(&self, status: i32, words: &[&str]) -> Result<()> {
+        self.expect_status(status)?;
         let message = self.stderr.to_lowercase();
         for word in words {
             ensure!(message.contains(&word.to_lowercase()), "the message does not mention '{word}'{self}");

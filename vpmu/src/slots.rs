@@ -13,7 +13,7 @@ pub(crate) const MAX_SLOTS: usize = 32;
 pub(crate) struct Slots<H> {
     host: H,
     loaded: [Option<Loaded>; MAX_SLOTS],
-    /// Changes with every change of `loaded`: a placement made at this epoch is still right.
+    /// Changes whenever a slot is emptied: a placement made at this epoch is still right.
     epoch: u64,
     /// Counts placements; a slot's `used` is the time of its last one.
     clock: u64,
@@ -170,7 +170,6 @@ impl<H: HostPmu> Slots<H> {
             match self.host.load(index, event) {
                 Ok(()) => {
                     self.loaded[index] = Some(Loaded { event, used: self.clock });
-                    self.epoch += 1;
                     self.read &= !(1 << index);
                     self.writes.made += 1;
                     return Ok(index as u8);
@@ -215,9 +214,11 @@ mod tests {
         assert_ne!(places[0], places[1]);
         assert_eq!(slots.writes, WriteCounts { made: 2, avoided: 1 });
         let epoch = slots.epoch();
-        place(&mut slots, &[0xC2]).unwrap();
-        assert_eq!(slots.epoch(), epoch);
-        assert_eq!(slots.writes, WriteCounts { made: 2, avoided: 2 });
+        place(&mut slots, &[0xC2, 0xC3, 0x76]).unwrap();
+        assert_eq!(slots.epoch(), epoch, "nothing had to go, so what was placed before is still right");
+        assert_eq!(slots.writes, WriteCounts { made: 4, avoided: 2 });
+        place(&mut slots, &[0x01C0]).unwrap();
+        assert_ne!(slots.epoch(), epoch);
     }
 
     #[test]

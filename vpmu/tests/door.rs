@@ -180,6 +180,11 @@ fn esrch_for_a_state_that_is_not_attached() {
     assert_eq!(driver.sample(state_page(1)), 0, "the switch has attached `next` all the same");
     assert_eq!(driver.suspend(state_page(1)), 0);
     assert_eq!(driver.suspend(state_page(1)), ESRCH);
+    assert_eq!(
+        driver.switch(state_page(0), state_page(1), 99),
+        (EAGAIN, 0),
+        "what can be acted on comes first"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{PERFEX, agree};
 use crate::case::{Case, Evidence, Setting, Test, Waiting};
 use crate::counts;
 use crate::dump::Dump;
-use crate::perfvisor::{self, COMMAND_LIMIT};
+use crate::perfvisor::{self, COMMAND_LIMIT, RUN_FAILED};
 
 pub(crate) const CASE: Case = Case { name: "dump", limit: Duration::from_secs(300), guest, answer, tests };
 
@@ -100,7 +100,7 @@ fn grew(earlier: &Dump, later: &Dump) -> Result<()> {
 /// The running machine is not disturbed by a second of its name: what follows in the guest shows it.
 fn same_name_is_refused(machine: &str) -> Result<()> {
     let second = perfvisor::run(["run", "--name", machine, "--", "true"], b"", COMMAND_LIMIT)?;
-    second.expect_refusal(&[machine, "already"])
+    second.expect_refusal(RUN_FAILED, &[machine, "already"])
 }
 
 /// Nothing is attached, and the totals are the sums of everything perfex has printed in this guest.

@@ -54,8 +54,8 @@ fn not_by_fork() -> Result<()> {
         child.pre_exec(|| match Vperfctr::open(0, false).and_then(|handle| handle.read()) {
             Err(error) if error.errno() == Errno::INVAL => Ok(()),
             Err(error) => Err(error.errno().into()),
-            // "File exists" is what the parent will say.
-            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            // What the parent will be told: "File exists".
+            Ok(_) => Err(Errno::EXIST.into()),
         });
     }
     succeeds(&mut child).context("reading counters in a forked child")?;

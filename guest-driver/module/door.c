@@ -72,7 +72,7 @@ int door_update_control(struct door_state *state)
 	return err;
 }
 
-void door_suspend(struct door_state *state)
+static int door_detach(struct door_state *state)
 {
 	struct door_page *page = this_cpu_read(door_page);
 	int err;
@@ -80,6 +80,15 @@ void door_suspend(struct door_state *state)
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SUSPEND);
 	state->attached = false;
+	if (!err && page->lost_prev)
+		err = -EIO;
+	return err;
+}
+
+void door_suspend(struct door_state *state)
+{
+	int err = door_detach(state);
+
 	if (err)
 		door_lost(state, err);
 }
@@ -90,7 +99,7 @@ static int door_attached(struct door_state *state, u32 lost)
 	state->attached = true;
 	if (!lost)
 		return 0;
-	door_suspend(state);
+	door_detach(state);
 	return -EBUSY;
 }
 
@@ -121,11 +130,14 @@ void door_sample(struct door_state *state)
 
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SAMPLE);
-	if (!err)
-		return;
-	state->attached = false;
-	if (err == -EAGAIN)	/* added up, but not begun anew */
-		err = door_resume(state);
+	if (!err && page->lost_prev) {
+		door_detach(state);
+		err = -EIO;
+	} else if (err) {
+		state->attached = false;
+		if (err == -EAGAIN)	/* added up, but not begun anew */
+			err = door_resume(state);
+	}
 	if (err)
 		door_lost(state, err);
 }
@@ -144,6 +156,8 @@ int door_switch(struct door_state *prev, struct door_state *next)
 	page->next_id = next->id;
 	err = door_ring(page, DOOR_SWITCH);
 	prev->attached = false;
+	if (page->lost_prev && (!err || err == -EAGAIN))
+		door_lost(prev, -EIO);
 
 	switch (err) {
 	case -ESRCH:		/* says nothing of @next, which is attached */

@@ -35,13 +35,16 @@ struct door_page {
 	__u64 next;		/* in: state page to resume or control */
 	__u64 next_id;		/* in: control to resume it with */
 	__u64 id;		/* out: name of the control just accepted */
-	__u64 reserved[3];
+	__u32 lost_prev;	/* out: counters of prev that missed something */
+	__u32 reserved0;
+	__u64 reserved[2];
 	struct perfctr_cpu_control control;	/* in */
 	__u32 pad;
 };
 
 static_assert(sizeof(struct door_page) == 392);
 static_assert(offsetof(struct door_page, id) == 32);
+static_assert(offsetof(struct door_page, lost_prev) == 40);
 static_assert(offsetof(struct door_page, control) == 64);
 
 /*

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use vpmu::ModelChoice;
-use images::overlay::CopyRequest;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use images::overlay::CopyRequest;
+use vpmu::ModelChoice;
 
 /// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
 #[derive(Debug, Parser)]

@@ -15,10 +15,14 @@ use rustix::fs::FlockOperation;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A name that could not be a file's.
-    #[error("'{0}' cannot be a machine's name: use 1 to 48 letters, digits, '-', '_' or '.', not beginning with '.'")]
+    #[error(
+        "'{0}' cannot be a machine's name: use 1 to 48 letters, digits, '-', '_' or '.', not beginning with '.'"
+    )]
     BadName(String),
     /// Somebody has it.
-    #[error("a machine named '{0}' is already running; choose another name with --name, or see 'perfvisor list'")]
+    #[error(
+        "a machine named '{0}' is already running; choose another name with --name, or see 'perfvisor list'"
+    )]
     Taken(String),
     /// The directory is somebody else's.
     #[error("{0} does not belong to this user alone; set XDG_RUNTIME_DIR to a private directory")]
@@ -75,8 +79,8 @@ impl Claim {
         {
             return Err(Error::Io { path: socket, error });
         }
-        let listener = UnixListener::bind(&socket)
-            .map_err(|error| Error::Io { path: socket.clone(), error })?;
+        let listener =
+            UnixListener::bind(&socket).map_err(|error| Error::Io { path: socket.clone(), error })?;
         Ok(Self { name: name.to_owned(), socket, lock, _held: held, listener })
     }
 
@@ -144,7 +148,8 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
         }
         // The last holder may have removed the file between our open and our lock: then we hold a name that
         // nobody can see.
-        if std::fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino())) {
+        if std::fs::metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
+        {
             return Ok(Some(file));
         }
     }

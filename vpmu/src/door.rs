@@ -63,7 +63,9 @@ impl<H: HostPmu> VirtualPmu<H> {
             }
             op::SUSPEND => {
                 self.counts.suspend += 1;
-                self.suspend(door.prev(), mem)
+                let outcome = self.suspend(door.prev(), mem);
+                door.set_lost_prev(std::mem::take(&mut self.uncounted));
+                outcome
             }
             op::RESUME => {
                 self.counts.resume += 1;
@@ -75,7 +77,9 @@ impl<H: HostPmu> VirtualPmu<H> {
             }
             op::SAMPLE => {
                 self.counts.sample += 1;
-                self.sample(door.prev(), mem)
+                let outcome = self.sample(door.prev(), mem);
+                door.set_lost_prev(std::mem::take(&mut self.uncounted));
+                outcome
             }
             _ => {
                 self.counts.unknown += 1;
@@ -170,9 +174,11 @@ impl<H: HostPmu> VirtualPmu<H> {
             Err(DoorError::Fault) => return Err(DoorError::Fault),
             suspended => suspended,
         };
+        door.set_lost_prev(std::mem::take(&mut self.uncounted));
         let resumed = page.map_or(Ok(0), |page| {
             // A third state may be attached, which the guest has forgotten.
             self.end_period(mem);
+            self.uncounted = 0;
             self.attach(next, door.next_id(), &page)
         });
         door.set_lost(*resumed.as_ref().unwrap_or(&0));
@@ -204,7 +210,9 @@ impl<H: HostPmu> VirtualPmu<H> {
     pub(crate) fn end_period<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
         if self.period.is_running() {
             let page = StatePage::new(mem, self.period.page);
-            self.lost += u64::from(self.period.end(&mut self.slots, &mut self.totals, page.as_ref()));
+            let uncounted = self.period.end(&mut self.slots, &mut self.totals, page.as_ref());
+            self.lost += u64::from(uncounted.count_ones());
+            self.uncounted |= uncounted;
         }
     }
 

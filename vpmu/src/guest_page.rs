@@ -98,6 +98,10 @@ impl<'a, B: BitmapSlice> DoorPage<'a, B> {
         store(&self.0, offset_of!(Page, lost), lost);
     }
 
+    pub(crate) fn set_lost_prev(&self, lost: u32) {
+        store(&self.0, offset_of!(Page, lost_prev), lost);
+    }
+
     pub(crate) fn set_result(&self, result: i32) {
         store(&self.0, offset_of!(Page, result), result);
     }

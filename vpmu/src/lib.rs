@@ -55,7 +55,8 @@
 //! An event that the host lacks, or has no counter for, is refused when the control is updated. One that cannot be
 //! loaded when its state is resumed (on another vCPU, or because somebody took the counters meanwhile) is reported
 //! in `lost`, tried again at the next resume, and its period adds nothing to the sum; so does a period at whose end
-//! the counter turns out to have stopped. Such periods are counted in the [`Snapshot`].
+//! the counter turns out to have stopped, and the guest is told in `lost_prev`. Such periods are counted in the
+//! [`Snapshot`].
 //!
 //! # Not yet
 //!

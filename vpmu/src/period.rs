@@ -67,8 +67,8 @@ impl Period {
         unread
     }
 
-    /// End the period: add it to the totals and to the sums in `page`. Gives the number of counters whose period
-    /// was not counted.
+    /// End the period: add it to the totals and to the sums in `page`. Gives the counters whose period was not
+    /// counted, bit i for counter i.
     ///
     /// Without a page (it was checked when the period began, so the guest's memory has changed since) the host's
     /// totals are still right.
@@ -94,7 +94,7 @@ impl Period {
                         page.add(i, count);
                     }
                 }
-                None => lost += 1,
+                None => lost |= 1 << i,
             }
         }
         (self.page, self.id, self.tsc_start, self.len) = (0, 0, None, 0);

@@ -38,6 +38,8 @@ pub struct VirtualPmu<H> {
     pub(crate) period: Period,
     pub(crate) totals: Totals,
     pub(crate) lost: u64,
+    /// Counters of the attached state that missed something since the guest was last told.
+    pub(crate) uncounted: u32,
     pub(crate) counts: DoorCounts,
     pub(crate) last_refusal: Option<LoadError>,
     /// MSR_PAGE as written: page address | 1, or 0.
@@ -55,6 +57,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             period: Period::none(),
             totals: Totals::new(),
             lost: 0,
+            uncounted: 0,
             counts: DoorCounts::default(),
             last_refusal: None,
             page_msr: 0,
@@ -95,8 +98,9 @@ impl<H: HostPmu> VirtualPmu<H> {
     /// the next boot. Totals, loaded events and the ids of the VM stay.
     pub fn reset(&mut self) {
         self.slots.begin_operation();
-        self.lost +=
-            u64::from(self.period.end(&mut self.slots, &mut self.totals, None::<&StatePage<'_, ()>>));
+        let uncounted = self.period.end(&mut self.slots, &mut self.totals, None::<&StatePage<'_, ()>>);
+        self.lost += u64::from(uncounted.count_ones());
+        self.uncounted = 0;
         self.page_msr = 0;
     }
 

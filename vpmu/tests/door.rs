@@ -3,6 +3,7 @@
 mod guest;
 
 use guest::*;
+use perfctr_abi::door::op;
 use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
 use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -356,6 +357,31 @@ fn counters_that_cannot_be_loaded_are_lost_and_come_back() {
     assert_eq!(driver.suspend(state_page(0)), 0);
     assert_eq!(state(&mem, state_page(0)).pmc.map(|pmc| pmc.sum)[..2], [5000, 100]);
     assert_eq!(driver.pmu.snapshot().lost, 3);
+}
+
+#[test]
+fn the_guest_is_told_of_a_counter_that_stopped_while_attached() {
+    let mem = memory();
+    let table = ControlTable::new();
+    let mut driver = Driver::new(vcpu(&table, 4), &mem, 0);
+    let id = driver.update_control(0, control(&[USR | 0xC0, USR | 0xC2])).unwrap();
+    let lost_prev = |driver: &mut Driver<'_>, number| {
+        let page = Page { prev: state_page(0), next: state_page(1), next_id: id, ..Page::default() };
+        let page = driver.ring(number, Page { lost_prev: 0xFF, ..page });
+        (page.result, page.lost_prev)
+    };
+    for number in [op::SUSPEND, op::SAMPLE, op::SWITCH] {
+        assert_eq!(driver.resume(state_page(0), id), (0, 0));
+        driver.pmu.host_mut().execute(&WORK);
+        assert_eq!(lost_prev(&mut driver, op::SAMPLE), (0, 0));
+        // Broken and mended while nobody looks.
+        driver.pmu.host_mut().take(3);
+        driver.pmu.host_mut().take(0);
+        assert_eq!(lost_prev(&mut driver, number), (0, 0b10), "operation {number}");
+        // Told once.
+        assert_eq!(driver.resume(state_page(0), id), (0, 0));
+        assert_eq!(lost_prev(&mut driver, op::SUSPEND), (0, 0), "operation {number}");
+    }
 }
 
 #[test]

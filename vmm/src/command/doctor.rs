@@ -63,7 +63,9 @@ pub fn doctor() -> ExitCode {
         println!("Guests with counters run on this host.");
         ExitCode::SUCCESS
     } else {
-        println!("Guests with counters do not run on this host itself; 'perfvisor run' uses the lab machine.");
+        println!(
+            "Guests with counters do not run on this host itself; 'perfvisor run' uses the lab machine."
+        );
         ExitCode::FAILURE
     }
 }
@@ -73,12 +75,14 @@ fn kvm() -> Vec<Finding> {
         Ok(kvm) => kvm,
         Err(e) => {
             let remedy = match e.errno() {
-                libc::EACCES | libc::EPERM => "join the group that owns /dev/kvm: sudo usermod -aG kvm $USER, then log in again",
-                _ => "enable virtualisation in the firmware and load the module: sudo modprobe kvm-amd, or kvm-intel",
+                libc::EACCES | libc::EPERM => {
+                    "join the group that owns /dev/kvm: sudo usermod -aG kvm $USER, then log in again"
+                }
+                _ => {
+                    "enable virtualisation in the firmware and load the module: sudo modprobe kvm-amd, or kvm-intel"
+                }
             };
-            return vec![
-                finding(Verdict::Missing, "KVM", format!("/dev/kvm: {e}")).remedy(remedy),
-            ];
+            return vec![finding(Verdict::Missing, "KVM", format!("/dev/kvm: {e}")).remedy(remedy)];
         }
     };
     let mut findings = vec![finding(
@@ -94,7 +98,8 @@ fn kvm() -> Vec<Finding> {
         (Cap::X86UserSpaceMsr, "MSR exits"),
         (Cap::X86MsrFilter, "MSR filter"),
     ];
-    let absent: Vec<&str> = needed.iter().filter(|(cap, _)| !kvm.check_extension(*cap)).map(|(_, name)| *name).collect();
+    let absent: Vec<&str> =
+        needed.iter().filter(|(cap, _)| !kvm.check_extension(*cap)).map(|(_, name)| *name).collect();
     findings.push(if absent.is_empty() {
         finding(Verdict::Good, "KVM capabilities", needed.map(|(_, name)| name).join(", "))
     } else {
@@ -105,20 +110,31 @@ fn kvm() -> Vec<Finding> {
     findings.push(if can_disable {
         finding(Verdict::Good, "KVM's own vPMU", "can be switched off for a guest")
     } else {
-        finding(Verdict::Note, "KVM's own vPMU", "cannot be switched off for one guest; a guest's RDPMC may read KVM's")
-            .remedy("a host kernel of Linux 5.18 or later can")
+        finding(
+            Verdict::Note,
+            "KVM's own vPMU",
+            "cannot be switched off for one guest; a guest's RDPMC may read KVM's",
+        )
+        .remedy("a host kernel of Linux 5.18 or later can")
     });
     findings.push(match ring0::speed(&kvm, u64::MAX) {
-        Ok(speed) if speed >= host::SLOWEST => {
-            finding(Verdict::Good, "guest kernel code", format!("{:.0} million instructions a second", speed as f64 / 1e6))
-        }
+        Ok(speed) if speed >= host::SLOWEST => finding(
+            Verdict::Good,
+            "guest kernel code",
+            format!("{:.0} million instructions a second", speed as f64 / 1e6),
+        ),
         Ok(speed) => finding(
             Verdict::Missing,
             "guest kernel code",
-            format!("{:.1} million instructions a second: this KVM emulates ring 0, Linux does not boot on it", speed as f64 / 1e6),
+            format!(
+                "{:.1} million instructions a second: this KVM emulates ring 0, Linux does not boot on it",
+                speed as f64 / 1e6
+            ),
         )
         .remedy("run on a machine whose KVM is not itself emulated"),
-        Err(e) => finding(Verdict::Missing, "guest kernel code", format!("a small test guest did not run: {e}")),
+        Err(e) => {
+            finding(Verdict::Missing, "guest kernel code", format!("a small test guest did not run: {e}"))
+        }
     });
     findings
 }
@@ -128,20 +144,26 @@ fn pmu() -> Finding {
         Ok(access) if access.rdpmc => {
             finding(Verdict::Good, "PMU", "perf counts guest instructions; read without a system call")
         }
-        Ok(_) => finding(Verdict::Good, "PMU", "perf counts guest instructions; each reading is a system call")
-            .remedy("echo 1 | sudo tee /sys/bus/event_source/devices/cpu/rdpmc"),
+        Ok(_) => {
+            finding(Verdict::Good, "PMU", "perf counts guest instructions; each reading is a system call")
+                .remedy("echo 1 | sudo tee /sys/bus/event_source/devices/cpu/rdpmc")
+        }
         Err(e) => finding(Verdict::Missing, "PMU", e.to_string()).remedy(pmu_remedy(&e)),
     }
 }
 
 fn pmu_remedy(error: &ProbeError) -> &'static str {
     match error {
-        ProbeError::NoPmu => "none here: choose a machine, or a kind of virtual machine, with a PMU; the lab has one",
+        ProbeError::NoPmu => {
+            "none here: choose a machine, or a kind of virtual machine, with a PMU; the lab has one"
+        }
         ProbeError::NotAllowed => "sudo sysctl kernel.perf_event_paranoid=1",
         ProbeError::Taken => {
             "end the other users of perf, and switch the watchdog off: sudo sysctl kernel.nmi_watchdog=0"
         }
-        ProbeError::NoGuestOnly => "load KVM's module before: perf leaves the host out only where KVM can run",
+        ProbeError::NoGuestOnly => {
+            "load KVM's module before: perf leaves the host out only where KVM can run"
+        }
         ProbeError::NoPerf => "use a kernel with CONFIG_PERF_EVENTS",
         ProbeError::Os(_) => "see the error's meaning in perf_event_open(2)",
     }
@@ -155,12 +177,16 @@ fn paranoid() -> Finding {
     const SUBJECT: &str = "perf permissions";
     match read_number("/proc/sys/kernel/perf_event_paranoid") {
         None => finding(Verdict::Note, SUBJECT, "this kernel has no perf events"),
-        Some(level) if level <= 1 => {
-            finding(Verdict::Good, SUBJECT, format!("perf_event_paranoid is {level}: every user may count guests"))
-        }
-        Some(level) if rustix::process::geteuid().is_root() => {
-            finding(Verdict::Good, SUBJECT, format!("perf_event_paranoid is {level}, and root may count guests"))
-        }
+        Some(level) if level <= 1 => finding(
+            Verdict::Good,
+            SUBJECT,
+            format!("perf_event_paranoid is {level}: every user may count guests"),
+        ),
+        Some(level) if rustix::process::geteuid().is_root() => finding(
+            Verdict::Good,
+            SUBJECT,
+            format!("perf_event_paranoid is {level}, and root may count guests"),
+        ),
         Some(level) => finding(
             Verdict::Note,
             SUBJECT,
@@ -182,7 +208,11 @@ fn module() -> Finding {
     if std::path::Path::new("/dev/perfctr-host").exists() {
         finding(Verdict::Note, "kernel module", "perfctr_host is loaded; this version counts with perf")
     } else {
-        finding(Verdict::Note, "kernel module", "perfctr_host is not loaded; this version counts with perf and needs none")
+        finding(
+            Verdict::Note,
+            "kernel module",
+            "perfctr_host is not loaded; this version counts with perf and needs none",
+        )
     }
 }
 
@@ -194,7 +224,8 @@ fn images() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Layout::series()
         .map(|series| match layout.kernel(series) {
             Some(image) => finding(Verdict::Good, "guest kernel", format!("{series}: {}", image.release)),
-            None => finding(Verdict::Missing, "guest kernel", format!("{series}: not there")).remedy(layout.remedy()),
+            None => finding(Verdict::Missing, "guest kernel", format!("{series}: not there"))
+                .remedy(layout.remedy()),
         })
         .collect();
     findings.push(match layout.lab() {

@@ -266,12 +266,7 @@ fn report_outcome(outcome: &Outcome) -> u8 {
 }
 
 /// The machine stopped before the command's end was reported.
-fn stopped(
-    options: &Run,
-    machine: &Machine,
-    session: &mut SessionConsole<GuestSession>,
-    stop: Stop,
-) -> End {
+fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestSession>, stop: Stop) -> End {
     let backend = session.backend_mut();
     let ready = !backend.is_waiting_for_agent();
     let shell = options.argv.is_empty();
@@ -289,10 +284,7 @@ fn stopped(
         Stop::Failed(reason) => format!("the guest cannot go on: {reason}"),
     };
     let when = if ready { "before its command ended" } else { "before it was ready" };
-    eprintln!(
-        "perfvisor: {what} {when}; its console ends:\n{}",
-        machine.console().lines(CONSOLE_LINES)
-    );
+    eprintln!("perfvisor: {what} {when}; its console ends:\n{}", machine.console().lines(CONSOLE_LINES));
     End::Status(EXIT_OWN_FAILURE)
 }
 

@@ -66,6 +66,16 @@ pub(super) fn attend(
     let mut buffer = vec![0; READ_SIZE];
     session.opened();
     loop {
+        if !write_all_possible(stream, session)? | !read_once(&mut stream, session, &mut buffer)? {
+            if session.is_waiting_for_agent() {
+                return Ok(End::HungUp);
+            }
+            session.closed();
+            if !session.is_over() {
+                session.fail("the lab machine went down before the command ran");
+            }
+        }
+        // Last before the wait: everything it asks depends on what was moved above.
         session.work();
         progress.show(session.is_waiting_for_agent());
         if let Some(outcome) = session.outcome() {
@@ -74,15 +84,6 @@ pub(super) fn attend(
         while let Some(signal) = signals.next() {
             if !session.signal(signal) && !session.is_over() {
                 return Ok(End::Signal(signal));
-            }
-        }
-        if !write_all_possible(stream, session)? | !read_once(&mut stream, session, &mut buffer)? {
-            if session.is_waiting_for_agent() {
-                return Ok(End::HungUp);
-            }
-            session.closed();
-            if !session.is_over() {
-                session.fail("the lab machine went down before the command ran");
             }
         }
         if session.is_waiting_for_agent() && Instant::now() >= deadline {

@@ -49,9 +49,7 @@ pub(super) fn write(memory: &GuestMemoryMmap, vcpus: u8) -> Result<u64, Error> {
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
     let xsdt = place(&bytes(&xsdt))?;
-    memory
-        .write_slice(&bytes(&Rsdp::new(OEM_ID, xsdt)), GuestAddress(rsdp_at))
-        .map_err(Error::Memory)?;
+    memory.write_slice(&bytes(&Rsdp::new(OEM_ID, xsdt)), GuestAddress(rsdp_at)).map_err(Error::Memory)?;
     Ok(rsdp_at)
 }
 
@@ -82,12 +80,8 @@ fn port(at: u16) -> GAS {
 }
 
 fn madt(vcpus: u8) -> MADT {
-    let mut madt = MADT::new(
-        OEM_ID,
-        OEM_TABLE,
-        OEM_REVISION,
-        LocalInterruptController::Address(layout::LOCAL_APIC),
-    );
+    let mut madt =
+        MADT::new(OEM_ID, OEM_TABLE, OEM_REVISION, LocalInterruptController::Address(layout::LOCAL_APIC));
     for id in 0..vcpus {
         madt.add_structure(ProcessorLocalApic::new(id, id, EnabledStatus::Enabled));
     }

@@ -43,8 +43,7 @@ pub(super) fn load(
     check_length(&mut file).map_err(bad_kernel)?;
     let loaded = BzImage::load(memory, None, &mut file, Some(GuestAddress(layout::HIGH_MEMORY)))
         .map_err(|e| bad_kernel(format!("not a bzImage that fits into the guest's memory ({e})")))?;
-    let mut header =
-        loaded.setup_header.ok_or_else(|| bad_kernel("it has no setup header".to_owned()))?;
+    let mut header = loaded.setup_header.ok_or_else(|| bad_kernel("it has no setup header".to_owned()))?;
     if { header.version } < 0x020C || { header.xloadflags } & XLF_KERNEL_64 == 0 {
         return Err(bad_kernel("it has no 64-bit entry point (boot protocol below 2.12)".to_owned()));
     }

@@ -33,12 +33,7 @@ pub(super) fn supported(kvm: &Kvm) -> Result<CpuId, Error> {
 }
 
 /// The leaves for vCPU `index` of `vcpus`, with `door` added.
-pub(super) fn for_vcpu(
-    supported: &CpuId,
-    index: u8,
-    vcpus: u8,
-    door: &[CpuidLeaf],
-) -> Result<CpuId, Error> {
+pub(super) fn for_vcpu(supported: &CpuId, index: u8, vcpus: u8, door: &[CpuidLeaf]) -> Result<CpuId, Error> {
     let id = u32::from(index);
     let count = u32::from(vcpus);
     let mut entries: Vec<kvm_cpuid_entry2> = supported
@@ -119,7 +114,9 @@ mod tests {
 
     #[test]
     fn no_pmu_but_ours_is_shown() {
-        let cpuid = for_vcpu(&host(), 0, 1, &[CpuidLeaf { leaf: 0x4000_0100, eax: 1, ebx: 2, ecx: 3, edx: 4 }]).unwrap();
+        let cpuid =
+            for_vcpu(&host(), 0, 1, &[CpuidLeaf { leaf: 0x4000_0100, eax: 1, ebx: 2, ecx: 3, edx: 4 }])
+                .unwrap();
         assert!(leaf(&cpuid, 0xA).is_none());
         assert!(leaf(&cpuid, 0x8000_0022).is_none());
         assert_eq!(leaf(&cpuid, 0x8000_0001).unwrap().ecx & AMD_PERFCTR, 0);

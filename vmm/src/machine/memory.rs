@@ -23,7 +23,8 @@ pub(super) fn create(size: u64) -> Result<GuestMemoryMmap, Error> {
     if size > low {
         ranges.push((GuestAddress(layout::ABOVE_4G), (size - low) as usize));
     }
-    let memory = GuestMemoryMmap::from_ranges(&ranges).map_err(|e| Error::Reserve { asked: size, reason: e.to_string() })?;
+    let memory = GuestMemoryMmap::from_ranges(&ranges)
+        .map_err(|e| Error::Reserve { asked: size, reason: e.to_string() })?;
     advise_huge_pages(&memory);
     Ok(memory)
 }

@@ -188,11 +188,9 @@ impl Machine {
         let mut machine = Self { vcpus: Vec::new(), _vm: vm, session, stops, stop_event, console };
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
-            let fd = machine
-                ._vm
-                .create_vcpu(u64::from(index))
-                .map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
-            let leaves = cpuid::for_vcpu(&supported, index, vcpus, door.as_ref().map_or(&[], |door| &door[..]))?;
+            let fd = machine._vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
+            let leaves =
+                cpuid::for_vcpu(&supported, index, vcpus, door.as_ref().map_or(&[], |door| &door[..]))?;
             fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
             registers::set_common(&fd)?;
             if index == 0 {
@@ -205,9 +203,7 @@ impl Machine {
                 event: machine.stop_event.try_clone().map_err(Error::Resources)?,
             };
             let doors = move |fd: &kvm_ioctls::VcpuFd| {
-                let pmu = pmu.map(|pmu| {
-                    VirtualPmu::new(pmu, controls, host(tsc::offset(fd).unwrap_or(0)))
-                });
+                let pmu = pmu.map(|pmu| VirtualPmu::new(pmu, controls, host(tsc::offset(fd).unwrap_or(0))));
                 VcpuDoors::new(index, ports, session, pmu, memory)
             };
             machine.vcpus.push(Vcpu::spawn(index, fd, doors, report).map_err(Error::Resources)?);
@@ -299,10 +295,7 @@ fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), Error> {
     Ok(())
 }
 
-fn create_ports(
-    vm: &VmFd,
-    console: Option<Box<dyn io::Write + Send>>,
-) -> Result<(Arc<Ports>, Tail), Error> {
+fn create_ports(vm: &VmFd, console: Option<Box<dyn io::Write + Send>>) -> Result<(Arc<Ports>, Tail), Error> {
     let line = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
     vm.register_irqfd(&line, layout::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
     let (output, tail) = Output::new(console);

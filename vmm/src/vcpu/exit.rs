@@ -41,7 +41,9 @@ const SYSTEM_EVENT_RESET: u32 = 2;
 pub fn handle(exit: VcpuExit<'_>, doors: &mut impl Doors) -> Next {
     match exit {
         // First what happens most.
-        VcpuExit::X86Wrmsr(access) => *access.error = u8::from(doors.wrmsr(access.index, access.data).is_err()),
+        VcpuExit::X86Wrmsr(access) => {
+            *access.error = u8::from(doors.wrmsr(access.index, access.data).is_err())
+        }
         VcpuExit::X86Rdmsr(access) => match doors.rdmsr(access.index) {
             Ok(value) => *access.data = value,
             Err(GeneralProtection) => *access.error = 1,
@@ -61,10 +63,14 @@ pub fn handle(exit: VcpuExit<'_>, doors: &mut impl Doors) -> Next {
         VcpuExit::SystemEvent(SYSTEM_EVENT_SHUTDOWN, _) => return Next::Stop(Stop::PowerOff),
         VcpuExit::SystemEvent(SYSTEM_EVENT_RESET, _) => return Next::Stop(Stop::Reset),
         VcpuExit::FailEntry(reason, cpu) => {
-            return failed(format!("the processor refused the guest's state (reason {reason:#x}, CPU {cpu})"));
+            return failed(format!(
+                "the processor refused the guest's state (reason {reason:#x}, CPU {cpu})"
+            ));
         }
         VcpuExit::InternalError => {
-            return failed("KVM met an internal error, most often an instruction it cannot emulate".to_owned());
+            return failed(
+                "KVM met an internal error, most often an instruction it cannot emulate".to_owned(),
+            );
         }
         other => return failed(format!("KVM gave an exit that this machine does not use: {other:?}")),
     }

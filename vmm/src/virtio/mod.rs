@@ -12,6 +12,9 @@ mod control;
 mod queues;
 mod transport;
 
+#[cfg(test)]
+mod tests;
+
 pub use console::{PortBackend, SessionConsole};
 pub use transport::{MmioTransport, QUEUE_NOTIFY};
 

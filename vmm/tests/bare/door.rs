@@ -42,7 +42,11 @@ pub fn trials() -> Vec<Trial> {
             let ran = run(
                 Model::K8,
                 1,
-                &[Step::Cpuid(door::LEAF_SIGNATURE), Step::Cpuid(door::LEAF_INTERFACE), Step::Cpuid(door::LEAF_COUNTERS)],
+                &[
+                    Step::Cpuid(door::LEAF_SIGNATURE),
+                    Step::Cpuid(door::LEAF_INTERFACE),
+                    Step::Cpuid(door::LEAF_COUNTERS),
+                ],
             );
             let word = |i: usize| u32::from_le_bytes(door::SIGNATURE[i..i + 4].try_into().unwrap());
             assert_eq!(
@@ -137,7 +141,10 @@ pub fn trials() -> Vec<Trial> {
                 try_(&[ring(garbage)], result::ENOSYS);
             }
             // An id that nobody ever got; states that are unaligned, outside memory, at the very end.
-            try_(&[Step::Store(PAGE + 16, STATE), Step::Store(PAGE + 24, 77), ring(op::RESUME)], result::EAGAIN);
+            try_(
+                &[Step::Store(PAGE + 16, STATE), Step::Store(PAGE + 24, 77), ring(op::RESUME)],
+                result::EAGAIN,
+            );
             try_(&[Step::Store(PAGE + 8, OTHER), ring(op::SUSPEND)], result::ESRCH);
             try_(&[ring(op::SAMPLE)], result::ESRCH);
             for address in [1, STATE + 8, 64 << 20, 0xD000_0000, u64::MAX & !0xFFF] {

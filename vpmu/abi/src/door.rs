@@ -35,18 +35,21 @@ pub const MSR_DOORBELL: u32 = 1;
 /// How many MSRs the door has.
 pub const MSR_COUNT: u32 = 2;
 
-/// Operations, written to the doorbell.
+/// Operations, written to the doorbell. A state address of 0 leaves that half of an operation out. Withdrawing
+/// the page ends the running period; registering another page does not.
 pub mod op {
     /// Validate `control`, keep a copy, give its `id`; write `cstatus`, `k1.id` and `pmc[].map` into the state
-    /// page `next` unless `next` is 0. The state must not be attached. Sums are left alone.
+    /// page `next` unless `next` is 0. EINVAL if the state is attached to this vCPU. Sums are left alone.
     pub const UPDATE_CONTROL: u64 = 1;
     /// Add the running period of the attached state `prev` to its sums and detach it.
     pub const SUSPEND: u64 = 2;
-    /// Attach the state page `next` with the control `next_id` and begin a period.
+    /// Attach the state page `next` with the control `next_id` and begin a period. `prev` is ignored.
     pub const RESUME: u64 = 3;
     /// SUSPEND of `prev` and RESUME of `next` in one exit, with no event lost or shared between them.
+    /// EFAULT: nothing was done. EAGAIN: `prev` was suspended, nothing is attached; go on with RESUME.
     pub const SWITCH: u64 = 4;
     /// Add the running period of the attached state `prev` to its sums and begin a new one.
+    /// EAGAIN: it was added, nothing is attached; go on with RESUME.
     pub const SAMPLE: u64 = 5;
 }
 
@@ -59,7 +62,8 @@ pub mod result {
     /// SUSPEND, SWITCH or SAMPLE of a state that is not attached to this vCPU.
     /// A SWITCH has attached `next` all the same.
     pub const ESRCH: i32 = -3;
-    /// RESUME or SWITCH: the engine no longer holds this id. Send the control again, then repeat.
+    /// RESUME, SWITCH or SAMPLE: the engine no longer holds this id. Send the control again, then RESUME.
+    /// Where `prev` was not attached either, this is the result all the same.
     pub const EAGAIN: i32 = -11;
     /// An address that is not page-aligned guest memory.
     pub const EFAULT: i32 = -14;
@@ -89,8 +93,13 @@ pub struct Page {
     pub next_id: u64,
     /// Out, UPDATE_CONTROL: the id. Unique in the VM for as long as it runs.
     pub id: u64,
+    /// Out, SUSPEND, SWITCH and SAMPLE: bit i set: counter i of `prev` stopped counting since it was attached or
+    /// last sampled; its sum lacks what ran meanwhile.
+    pub lost_prev: u32,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved0: u32,
+    /// Zero.
+    pub reserved: [u64; 2],
     /// In, UPDATE_CONTROL.
     pub control: CpuControl,
     /// Padding of the structure.
@@ -106,4 +115,5 @@ impl Default for Page {
 const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Page>() == 392 && offset_of!(Page, control) == 64 && offset_of!(Page, id) == 32);
+    assert!(offset_of!(Page, lost_prev) == 40);
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::counts::{self, Counts};
+use tests::counts::{self, Counts};
 use crate::perfvisor::tail;
 
 /// One thing to check in a guest.

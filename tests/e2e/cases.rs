@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
-use crate::counts::{self, Counts};
+use tests::counts::{self, Counts};
 use crate::dump::Dump;
 
 pub(crate) use refusals::dump_of_gone;

@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
 use crate::cases::{self, dump, exact, pmctest, side_by_side, statuses};
-use crate::counts;
+use tests::counts;
 use crate::failed;
 
 /// One boot.

@@ -17,7 +17,6 @@
 mod boot;
 mod case;
 mod cases;
-mod counts;
 mod dump;
 mod guests;
 mod perfvisor;

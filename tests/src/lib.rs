@@ -2,7 +2,9 @@
 //!
 //! * `guests/spin`: a program whose length in instructions is known, to be counted by somebody else.
 //! * `guests/pmctest`: checks of the perfctr interface from inside, printed one a line.
+//! * `demo`: one count seen from all sides, for people.
 //! * `e2e`: the suite that boots guests in the lab and compares what they counted with what the host saw.
 
+pub mod counts;
 pub mod event;
 pub mod workload;

@@ -39,7 +39,7 @@ impl Agent {
     }
 
     fn run(&mut self, script: &str) -> Seen {
-        self.session(Vec::new(), shell(script)).to_the_end()
+        self.session(Vec::new(), shell(script)).finish()
     }
 }
 
@@ -135,7 +135,7 @@ impl Run<'_> {
         self.until(|run| String::from_utf8_lossy(&run.seen.stdout).contains(text));
     }
 
-    fn to_the_end(mut self) -> Seen {
+    fn finish(mut self) -> Seen {
         self.until(|run| run.seen.outcome.is_some());
         self.seen
     }
@@ -163,22 +163,19 @@ fn exit_statuses_and_streams() {
     assert_eq!(seen.outcome, Some(Outcome::Exited(ExitStatus::Signal(9))));
     assert_eq!(seen.code(), 137);
     assert_eq!(
-        agent
-            .session(Vec::new(), Exec { argv: vec!["nonesuch".into()], ..Exec::default() })
-            .to_the_end()
-            .code(),
+        agent.session(Vec::new(), Exec { argv: vec!["nonesuch".into()], ..Exec::default() }).finish().code(),
         127
     );
     assert_eq!(
         agent
             .session(Vec::new(), Exec { argv: vec!["/etc/passwd".into()], ..Exec::default() })
-            .to_the_end()
+            .finish()
             .code(),
         126
     );
-    assert_eq!(agent.session(Vec::new(), Exec::default()).to_the_end().code(), 125);
+    assert_eq!(agent.session(Vec::new(), Exec::default()).finish().code(), 125);
     let nowhere = Exec { cwd: Some("/nowhere".into()), ..shell("true") };
-    let seen = agent.session(Vec::new(), nowhere).to_the_end();
+    let seen = agent.session(Vec::new(), nowhere).finish();
     assert!(matches!(&seen.outcome, Some(Outcome::NotStarted(error)) if error.message.contains("/nowhere")));
     assert_eq!(seen.code(), 125);
 }
@@ -192,7 +189,7 @@ fn environment_directory_and_user() {
         uid: Some(12345),
         ..shell("printf %s \"$GREETING|$PWD|$HOME|\"; id -u; ps -o pid= -o sid= -o pgid= -p $$ | tr -s ' '")
     };
-    let seen = agent.session(Vec::new(), exec).to_the_end();
+    let seen = agent.session(Vec::new(), exec).finish();
     assert!(
         seen.stdout.starts_with(b"\xffhi|/tmp|/root|12345\n"),
         "{:?}",
@@ -209,7 +206,7 @@ fn ten_megabytes_out() {
 #[test]
 fn ten_megabytes_through_cat() {
     let input = pattern(10_000_000);
-    let seen = Agent::start().session(Vec::new(), shell("cat")).stdin(input.clone()).to_the_end();
+    let seen = Agent::start().session(Vec::new(), shell("cat")).stdin(input.clone()).finish();
     assert!(seen.stdout == input);
     assert_eq!(seen.code(), 0);
 }
@@ -223,7 +220,7 @@ fn unread_input_blocks_nothing() {
     run.until_printed("go");
     run.until(|run| run.host.stdin_room() == 0);
     assert!(run.host.signal(15));
-    let seen = run.to_the_end();
+    let seen = run.finish();
     assert_eq!((seen.stdout(), seen.code()), ("go\ngot it\n", 3));
 }
 
@@ -233,13 +230,13 @@ fn closed_input_and_closed_output() {
     let mut run = agent.session(Vec::new(), shell("exec <&-; echo closed; sleep 60")).keep_stdin_open();
     run.until(|run| run.host.is_running() && !run.host.wants_stdin());
     run.host.signal(9);
-    assert_eq!(run.to_the_end().code(), 137);
+    assert_eq!(run.finish().code(), 137);
 
     let mut run =
         agent.session(Vec::new(), Exec { argv: vec!["yes".into()], ..Exec::default() }).keep_stdin_open();
     run.until_printed("y");
     run.host.close_output(Stream::Stdout);
-    assert_eq!(run.to_the_end().code(), 128 + 13, "SIGPIPE");
+    assert_eq!(run.finish().code(), 128 + 13, "SIGPIPE");
 }
 
 #[test]
@@ -254,7 +251,7 @@ fn a_terminal() {
     let mut run = agent.session(Vec::new(), exec).keep_stdin_open();
     run.until_printed("go");
     run.host.win_size(WinSize { rows: 10, cols: 20 });
-    let seen = run.to_the_end();
+    let seen = run.finish();
     assert_eq!((seen.stdout(), seen.code()), ("33 99\r\ntty\r\ngo\r\n10 20\r\n", 5));
 
     // The interrupt character reaches the foreground process group, and so does a signal sent by the host.
@@ -262,13 +259,13 @@ fn a_terminal() {
     let mut run = agent.session(Vec::new(), exec.clone()).keep_stdin_open();
     run.until_printed("go");
     run.stdin = vec![3];
-    assert_eq!(run.to_the_end().code(), 130);
+    assert_eq!(run.finish().code(), 130);
     let mut run = agent.session(Vec::new(), exec).keep_stdin_open();
     run.until_printed("go");
     run.host.signal(15);
-    assert_eq!(run.to_the_end().code(), 143);
+    assert_eq!(run.finish().code(), 143);
     let exec = Exec { tty: Some(WinSize { rows: 1, cols: 1 }), ..shell("cat") };
-    let seen = agent.session(Vec::new(), exec).stdin(b"hi\n".to_vec()).to_the_end();
+    let seen = agent.session(Vec::new(), exec).stdin(b"hi\n".to_vec()).finish();
     assert_eq!((seen.stdout(), seen.code()), ("hi\r\nhi\r\n", 0), "the end of input ends cat");
 }
 
@@ -288,18 +285,18 @@ fn files_are_sent_once() {
     };
     let mut agent = Agent::start();
     let exec = Exec { argv: vec![path.to_str().unwrap().into()], ..Exec::default() };
-    let seen = agent.session(vec![file("1", script.clone())], exec.clone()).to_the_end();
+    let seen = agent.session(vec![file("1", script.clone())], exec.clone()).finish();
     assert_eq!((seen.stdout(), &seen.files[..]), (&*format!("I am {}\n", path.display()), &[true][..]));
-    let seen = agent.session(vec![file("1", script)], exec).to_the_end();
+    let seen = agent.session(vec![file("1", script)], exec).finish();
     assert_eq!((seen.code(), &seen.files[..]), (0, &[false][..]));
     let big = pattern(3_000_000);
-    let seen = agent.session(vec![file("2", big.clone())], shell("true")).to_the_end();
+    let seen = agent.session(vec![file("2", big.clone())], shell("true")).finish();
     assert_eq!((seen.code(), &seen.files[..]), (0, &[true][..]));
     assert!(std::fs::read(&path).unwrap() == big);
 
     let mut wrong = file("3", vec![0; 100]);
     wrong.offer.path = "/proc/nothing/here".into();
-    let seen = agent.session(vec![wrong], shell("true")).to_the_end();
+    let seen = agent.session(vec![wrong], shell("true")).finish();
     assert!(
         matches!(&seen.outcome, Some(Outcome::Failed(why)) if why.contains("/proc/nothing/here")),
         "{:?}",

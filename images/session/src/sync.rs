@@ -47,7 +47,7 @@ pub(crate) fn split_at_magic(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(data);
     std::iter::from_fn(move || {
         let data = rest.take()?;
-        match data.windows(MAGIC.len()).position(|window| window == MAGIC) {
+        match position_of_magic(data) {
             Some(at) => {
                 let (piece, tail) = data.split_at(at + 1);
                 rest = Some(tail);
@@ -57,6 +57,18 @@ pub(crate) fn split_at_magic(data: &[u8]) -> impl Iterator<Item = &[u8]> {
         }
     })
     .filter(|piece| !piece.is_empty())
+}
+
+/// Looks at whole windows only behind the first byte: all input and all files go through here.
+fn position_of_magic(data: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        from += data[from..].iter().position(|&byte| byte == MAGIC[0])?;
+        if data[from..].starts_with(&MAGIC) {
+            return Some(from);
+        }
+        from += 1;
+    }
 }
 
 /// What the agent receives.

@@ -8,7 +8,7 @@ use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::{PERFEX, agree};
 use crate::case::{Case, Evidence, Setting, Test, Waiting};
-use crate::counts;
+use tests::counts;
 use crate::dump::Dump;
 use crate::perfvisor::{self, COMMAND_LIMIT, RUN_FAILED};
 

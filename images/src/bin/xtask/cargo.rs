@@ -19,7 +19,7 @@ pub(crate) fn cargo(subcommand: &str) -> Program {
 pub(crate) fn build(layout: &Layout) -> Result<()> {
     let step = Step::begin("build perfvisor, init and perfex");
     let build = cargo("build").args(["--release", "--color=never"]);
-    let build = build.args(["--package=perfvisor", "--package=init", "--package=perfex"]);
+    let build = build.args(["--package=perfvisor", "--package=init", "--package=perfex", "--package=tests"]);
     build.log(layout.log("cargo-build")).watch(|line| step.at(line.trim()))?;
     step.done("");
     Ok(())

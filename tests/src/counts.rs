@@ -6,15 +6,16 @@ use anyhow::{Context, Result, ensure};
 
 /// The counts of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) tsc: u64,
+pub struct Counts {
+    /// Time-stamp cycles.
+    pub tsc: u64,
     /// Event select and count, in the order of the command line.
-    pub(crate) events: Vec<(u32, u64)>,
+    pub events: Vec<(u32, u64)>,
 }
 
 impl Counts {
     /// The count of an event; the first, if it was counted twice.
-    pub(crate) fn of(&self, evntsel: u32) -> Result<u64> {
+    pub fn of(&self, evntsel: u32) -> Result<u64> {
         self.events
             .iter()
             .find(|(event, _)| *event == evntsel)
@@ -24,7 +25,7 @@ impl Counts {
 }
 
 /// All counts in a text, in order. Other lines are skipped; each `tsc` line begins a new set.
-pub(crate) fn parse(text: &str) -> Result<Vec<Counts>> {
+pub fn parse(text: &str) -> Result<Vec<Counts>> {
     let mut all: Vec<Counts> = Vec::new();
     for line in text.lines() {
         if let Some(count) = line.strip_prefix("tsc\t\t\t") {
@@ -47,7 +48,7 @@ fn number(line: &str, field: &str) -> Result<u64> {
 }
 
 /// Sums by event.
-pub(crate) fn totals(all: &[Counts]) -> BTreeMap<u32, u64> {
+pub fn totals(all: &[Counts]) -> BTreeMap<u32, u64> {
     let mut totals = BTreeMap::new();
     for &(event, count) in all.iter().flat_map(|counts| &counts.events) {
         *totals.entry(event).or_default() += count;

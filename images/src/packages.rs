@@ -12,7 +12,7 @@ use crate::process::Program;
 use crate::progress::Step;
 
 /// What a set-up runs, and what for.
-const REQUIRED: [&str; 16] = [
+const REQUIRED: [&str; 19] = [
     // Unpacking, and the kernel's build of modules; 6.12 makes type information with pahole (dwarves).
     "dwarves",
     "gcc",
@@ -26,11 +26,14 @@ const REQUIRED: [&str; 16] = [
     // QEMU.
     "bison",
     "flex",
+    "libfdt-dev",
     "libglib2.0-dev",
+    "libpixman-1-dev",
     "meson",
     "ninja-build",
     "pkg-config",
     "python3",
+    "zlib1g-dev",
 ];
 
 /// Lists older than this may name files that are gone.

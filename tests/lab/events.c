@@ -382,7 +382,7 @@ static void t_migrate(void)
 			      ROUNDS * 20000 * (e == INSNS || e == CYCLES ? 2 : 1));
 }
 
-/* As many samples as periods fit into the count, at most two lost to skid. */
+/* As many samples as whole periods fit into the count, each in the loop. */
 #define RING_PAGES 128
 
 static void t_sampling(int e, uint64_t n, uint64_t period)
@@ -610,7 +610,7 @@ static void t_kvm(void)
 		check("guest-rdpmc", "known", v, (i + 1) * 600001);
 		check("guest-rdpmc", "read(2)", v, ev_read(fd));
 	}
-	/* the same once more with guest-only counters while SVM is in use */
+	/* the user checks once more, with Host-only counters: SVM is in use now */
 	close(fd);
 	t_user("svm-", USER | NOGUEST);
 }

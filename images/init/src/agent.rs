@@ -59,11 +59,12 @@ pub fn serve(stream: OwnedFd, carrier: Carrier, machine: &Arc<Machine>) -> io::R
         program: None,
         credit_due: 0,
         presence: None,
+        echo_waits: false,
     };
     while agent.link.wait_connected()? {
         agent.presence = Some(machine.activity.enter());
         agent.serve_host()?;
-        agent.end_session();
+        agent.host_left();
         agent.presence = None;
     }
     Ok(())
@@ -90,6 +91,8 @@ struct Agent {
     /// Input the program took that the host was not told of yet.
     credit_due: u32,
     presence: Option<Presence>,
+    /// The echo of a preamble waits in `outgoing`, and not a byte of it was written.
+    echo_waits: bool,
 }
 
 /// What poll found ready.
@@ -98,6 +101,8 @@ struct Ready {
     port: bool,
     exit: bool,
     stdin: bool,
+    /// Nobody has the other end of the program's input.
+    stdin_closed: bool,
     stdout: bool,
     stderr: bool,
 }
@@ -112,7 +117,7 @@ impl Agent {
                 return Ok(());
             }
             if ready.stdin {
-                self.feed_program();
+                self.feed_program(ready.stdin_closed);
             }
             for (stream, ready) in [(Stream::Stdout, ready.stdout), (Stream::Stderr, ready.stderr)] {
                 if ready {
@@ -125,7 +130,17 @@ impl Agent {
             if !self.outgoing.is_empty() {
                 let written = self.link.write(self.outgoing.peek())?;
                 self.outgoing.consume(written);
+                self.echo_waits &= written == 0;
             }
+        }
+    }
+
+    /// The kernel announces the comings and goings of hosts from a work queue, but delivers data at once: the
+    /// preamble of the next host can be here while that host still counts as absent. Its answer must not go the way
+    /// of the old session. If that host left too, whoever follows skips the answer as noise.
+    fn host_left(&mut self) {
+        if !self.echo_waits {
+            self.end_session();
         }
     }
 
@@ -172,7 +187,10 @@ impl Agent {
             match source {
                 Source::Port => ready.port = found,
                 Source::Exit => ready.exit = found,
-                Source::Stdin => ready.stdin = found,
+                Source::Stdin => {
+                    ready.stdin = found;
+                    ready.stdin_closed = fd.revents().intersects(PollFlags::ERR | PollFlags::HUP);
+                }
                 Source::Output(Stream::Stdout) => ready.stdout = found,
                 Source::Output(Stream::Stderr) => ready.stderr = found,
             }
@@ -192,6 +210,7 @@ impl Agent {
                 Ok(Some(Received::Reset(nonce))) => {
                     self.end_session();
                     self.outgoing.push(&echo(&nonce));
+                    self.echo_waits = true;
                     self.send(&ToHost::Hello(greeting()));
                 }
                 Ok(Some(Received::Message(message))) => self.handle(message),
@@ -294,10 +313,9 @@ impl Agent {
         program.add_input(data);
     }
 
-    fn feed_program(&mut self) {
+    fn feed_program(&mut self, closed: bool) {
         let Some(program) = &mut self.program else { return };
-        if program.pending_input() == 0 {
-            // Polled without interest, so this is the error: the other end is closed.
+        if closed {
             program.close_input();
             return self.send(&ToHost::StdinClosed);
         }
@@ -340,6 +358,7 @@ impl Agent {
         self.program = None;
         self.file = FileState::None;
         self.outgoing.clear();
+        self.echo_waits = false;
     }
 
     fn send(&mut self, message: &ToHost) {

@@ -48,8 +48,8 @@ fn machine(power: fn(Power)) -> Arc<Machine> {
     })
 }
 
-/// Signals are taken by a file descriptor; they have to be blocked before there are threads. Programs get a clean
-/// mask from std's Command.
+/// Signals are taken by a file descriptor; they have to be blocked before there are threads. Programs of sessions
+/// unblock them, see [`init::program`].
 fn signals(wanted: &[Signal]) -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     for &signal in wanted {

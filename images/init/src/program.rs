@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use nix::sys::signal::SigSet;
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -277,17 +278,19 @@ fn winsize(size: WinSize) -> Winsize {
     Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Makes the program the leader of a session, with its stdin as controlling terminal if it is one.
+/// Makes the program the leader of a session, with its stdin as controlling terminal if it is one, and lets it
+/// receive all signals: the agent takes its own by a signalfd, and a blocked mask would be inherited.
 #[allow(unsafe_code)] // CommandExt::pre_exec is the only way to a controlling terminal.
 fn own_session(command: &mut Command, terminal: bool) {
     let enter = move || {
+        SigSet::empty().thread_set_mask()?;
         rustix::process::setsid()?;
         if terminal {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
         Ok(())
     };
-    // SAFETY: the closure runs in the child between fork and exec. It makes two system calls and neither
+    // SAFETY: the closure runs in the child between fork and exec. It makes a few system calls and neither
     // allocates nor takes locks, so the state of other threads' locks at the fork does not matter.
     unsafe { command.pre_exec(enter) };
 }

@@ -21,8 +21,8 @@ use super::{LabConfig, PORTS};
 /// How long QEMU gets to end after SIGTERM, and a machine to power off.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// So many lines of the console are shown after a failure.
-const TAIL_LINES: usize = 15;
+/// So many lines of the console are shown after a failure: a kernel's panic and its backtrace.
+const TAIL_LINES: usize = 30;
 
 /// Whether a machine had to be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -157,6 +157,11 @@ fn sessions(lab: &Lab) {
     assert_eq!(lab.command(&["nonesuch"]).output().expect("a client").status.code(), Some(127));
     assert_eq!(lab.command(&["/tmp"]).output().expect("a client").status.code(), Some(126));
 
+    timed("20 commands, one at once after the other", || {
+        for number in 0..20 {
+            assert_eq!(lab.run(&format!("exit {number}")).status.code(), Some(number));
+        }
+    });
     ten_megabytes(lab);
     files(lab);
     several(lab);

@@ -120,7 +120,9 @@ fn on_host(dump: &Value, event: u32) -> Result<Vec<u64>> {
     let vcpus = dump["vcpus"].as_array().context("the dump has no vCPUs")?;
     let total = |vcpu: &Value| -> Option<u64> {
         let events = vcpu["pmu"]["events"].as_array()?;
-        Some(events.iter().filter(|row| row["evntsel"] == event).filter_map(|row| row["total"].as_u64()).sum())
+        Some(
+            events.iter().filter(|row| row["evntsel"] == event).filter_map(|row| row["total"].as_u64()).sum(),
+        )
     };
     vcpus.iter().map(|vcpu| total(vcpu).context("a vCPU of the dump has no events")).collect()
 }

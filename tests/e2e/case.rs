@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 
-use tests::counts::{self, Counts};
 use crate::perfvisor::tail;
+use tests::counts::{self, Counts};
 
 /// One thing to check in a guest.
 pub(crate) struct Case {

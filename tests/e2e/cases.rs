@@ -13,8 +13,8 @@ use anyhow::{Context, Result, ensure};
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
-use tests::counts::{self, Counts};
 use crate::dump::Dump;
+use tests::counts::{self, Counts};
 
 pub(crate) use refusals::dump_of_gone;
 

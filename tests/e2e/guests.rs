@@ -8,8 +8,8 @@ use libtest_mimic::Trial;
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
 use crate::cases::{self, dump, exact, pmctest, side_by_side, statuses};
-use tests::counts;
 use crate::failed;
+use tests::counts;
 
 /// One boot.
 pub(crate) struct Guest {

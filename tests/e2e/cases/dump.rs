@@ -8,9 +8,9 @@ use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::{PERFEX, agree};
 use crate::case::{Case, Evidence, Setting, Test, Waiting};
-use tests::counts;
 use crate::dump::Dump;
 use crate::perfvisor::{self, COMMAND_LIMIT, RUN_FAILED};
+use tests::counts;
 
 pub(crate) const CASE: Case = Case { name: "dump", limit: Duration::from_secs(300), guest, answer, tests };
 

@@ -14,7 +14,7 @@ use vpmu::{HostFamily, Model, PmuConfig};
 
 /// One step of a script.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// WRMSR.
     WriteMsr(u32, u64),
     /// RDMSR.
@@ -23,6 +23,8 @@ pub enum Step {
     Store(u64, u64),
     /// Read eight bytes of memory.
     Load(u64),
+    /// Read four bytes of memory.
+    Load32(u64),
     /// Write a byte to a port.
     Out(u16, u8),
     /// CPUID: the value is EBX in the high half and EAX in the low half.
@@ -33,7 +35,7 @@ pub enum Step {
 
 /// What a step gave: a value (0 for writes), or a #GP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub(crate) enum Given {
     Value(u64),
     Fault,
 }
@@ -83,9 +85,14 @@ core::arch::global_asm!(
     "je 14f",
     "cmp rax, 6",
     "je 15f",
+    "cmp rax, 8",
+    "je 17f",
     "16:",
     "dec rcx",
     "jnz 16b",
+    "jmp 20f",
+    "17:",
+    "mov r14d, [rcx]",
     "jmp 20f",
     "10:",
     "mov eax, ebx",
@@ -164,7 +171,7 @@ fn code() -> &'static [u8] {
 }
 
 /// A bzImage whose 64-bit entry is the interpreter, with `script` behind it.
-pub fn image(script: &[Step]) -> Vec<u8> {
+pub(crate) fn image(script: &[Step]) -> Vec<u8> {
     let mut body = vec![0u8; 0x200];
     body.extend(code());
     for step in script {
@@ -176,6 +183,7 @@ pub fn image(script: &[Step]) -> Vec<u8> {
             Step::Out(port, value) => (5, u64::from(port), u64::from(value)),
             Step::Cpuid(leaf) => (6, u64::from(leaf), 0),
             Step::Spin(rounds) => (7, rounds, 0),
+            Step::Load32(at) => (8, at, 0),
         };
         body.extend([kind, argument, value].iter().flat_map(|q| q.to_le_bytes()));
     }
@@ -213,22 +221,22 @@ impl Write for Collected {
 }
 
 /// How a guest ended.
-pub struct Ran {
+pub(crate) struct Ran {
     /// What each step gave.
-    pub given: Vec<Given>,
+    pub(crate) given: Vec<Given>,
     /// Why the machine stopped.
-    pub stop: Stop,
+    pub(crate) stop: Stop,
     /// What its vCPUs counted.
-    pub dumps: Vec<VcpuDump>,
+    pub(crate) dumps: Vec<VcpuDump>,
 }
 
 /// A machine with the script's image as its kernel, paused.
-pub fn machine(model: Model, vcpus: u32, script: &[Step]) -> (Machine, impl FnOnce() -> Vec<u8>) {
+pub(crate) fn machine(model: Model, vcpus: u32, script: &[Step]) -> (Machine, impl FnOnce() -> Vec<u8>) {
     machine_of(model, vcpus, &image(script))
 }
 
 /// Run a machine with `image` as its kernel until it stops.
-pub fn run_image(image: &[u8]) -> Stop {
+pub(crate) fn run_image(image: &[u8]) -> Stop {
     let (machine, _) = machine_of(Model::Generic, 1, image);
     machine.run();
     wait(&machine)
@@ -254,7 +262,7 @@ fn machine_of(model: Model, vcpus: u32, image: &[u8]) -> (Machine, impl FnOnce()
 }
 
 /// Wait until the machine says that it stops.
-pub fn wait(machine: &Machine) -> Stop {
+pub(crate) fn wait(machine: &Machine) -> Stop {
     for _ in 0..2000 {
         if let Some(stop) = machine.stop() {
             return stop;
@@ -265,7 +273,7 @@ pub fn wait(machine: &Machine) -> Stop {
 }
 
 /// Run `script` on the first of `vcpus` vCPUs.
-pub fn run(model: Model, vcpus: u32, script: &[Step]) -> Ran {
+pub(crate) fn run(model: Model, vcpus: u32, script: &[Step]) -> Ran {
     let (machine, serial) = machine(model, vcpus, script);
     machine.run();
     let stop = wait(&machine);

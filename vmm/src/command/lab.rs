@@ -17,6 +17,8 @@ use crate::registry;
 
 /// This program, in the lab.
 const PROGRAM: &str = "/perfvisor/bin/perfvisor";
+/// This program, here: also when its file was replaced since it started.
+const THIS: &str = "/proc/self/exe";
 /// Below this the lab has what was sent to it.
 const SENT: &str = "/perfvisor/sent";
 
@@ -59,8 +61,7 @@ pub fn lab(command: &Lab) -> Result<ExitCode> {
 
 /// Run this program in the lab with `arguments`.
 fn forward(arguments: Vec<OsString>, mut files: Vec<CopiedFile>, terminal: Terminal) -> Result<ExitCode> {
-    let host = std::env::current_exe().context("cannot find this program's own file")?;
-    files.push(CopiedFile { host, inside: PROGRAM.into() });
+    files.push(CopiedFile { host: THIS.into(), inside: PROGRAM.into() });
     let mut argv = vec![OsString::from(PROGRAM)];
     argv.extend(arguments);
     let mut env = vec![(CACHE_VARIABLE.into(), LAB_CACHE.into()), (INSIDE_LAB.into(), "1".into())];
@@ -118,7 +119,9 @@ fn arguments(
         if !host.is_file() {
             bail!("{name} {}: there is no such file", host.display());
         }
-        let inside = format!("{place}/{name}");
+        // Under its own name, which messages about it will show.
+        let file = host.file_name().unwrap_or_default().to_string_lossy();
+        let inside = format!("{place}/{name}/{file}");
         files.push(CopiedFile { host: host.to_owned(), inside: inside.clone().into() });
         Ok(inside.into())
     };
@@ -181,7 +184,7 @@ fn arguments(
 fn fetch(inside: &str, host: &Path) -> Result<()> {
     let file = File::create(host).with_context(|| format!("{}", host.display()))?;
     let script = format!("[ ! -e {inside} ] || {{ cat {inside} && rm {inside}; }}");
-    let status = process::Command::new(std::env::current_exe()?)
+    let status = process::Command::new(THIS)
         .args(["lab", "exec", "--", "/bin/sh", "-c", &script])
         .stdin(Stdio::null())
         .stdout(file)

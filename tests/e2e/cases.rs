@@ -6,6 +6,8 @@ pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;
 
+mod models;
+mod power;
 mod refusals;
 mod streams;
 
@@ -25,6 +27,12 @@ type CommandLineTest = fn() -> Result<()>;
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("streams", streams::streams),
     ("command-not-found", streams::command_not_found),
+    ("pmu-generic", models::generic),
+    ("pmu-none", models::none),
+    ("power-off-by-the-command", power::off_by_the_command),
+    ("power-off-at-the-shell", power::off_at_the_shell),
+    ("restart-at-the-shell", power::restart_at_the_shell),
+    ("panic-at-boot", power::panic_at_boot),
     ("kernel-missing", refusals::kernel_missing),
     ("kernel-truncated", refusals::kernel_truncated),
     ("kernel-no-kernel", refusals::kernel_no_kernel),

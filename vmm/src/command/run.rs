@@ -32,12 +32,15 @@ use crate::virtio::SessionConsole;
 /// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
 /// How many lines of the console an error shows.
-const CONSOLE_LINES: usize = 15;
+const CONSOLE_LINES: usize = 30;
 /// What every guest kernel is told.
 ///
-/// One serial port is all there is; a panic resets, and the reset ends the machine; the TSC is KVM's business, and a
-/// watchdog that compares it with a clock of KVM's own can only be wrong.
-const CMDLINE: &str = "console=ttyS0 quiet panic=-1 8250.nr_uarts=1 tsc=reliable";
+/// One serial port is all there is; a panic resets, and the reset ends the machine; a reset is done by ACPI, because
+/// on hardware-reduced ACPI Linux takes EFI's call by default, also where there is no EFI, and then hangs in it; the TSC
+/// is KVM's business, and a watchdog that compares it with a clock of KVM's own can only be wrong.
+const CMDLINE: &str = "console=ttyS0 quiet panic=-1 reboot=a 8250.nr_uarts=1 tsc=reliable";
+/// A guest's agent that is gone takes its machine with it, in this time.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a machine ended.
 enum End {
@@ -224,10 +227,12 @@ fn supervise(
     manager.add_subscriber(Arc::clone(signals) as Subscriber);
 
     let started = Instant::now();
+    let mut failed = None;
     machine.run();
     loop {
-        // While the agent has not answered the loop looks at the clock; after that it only waits.
-        let patience = if lock(&session).backend().is_waiting_for_agent() { 1000 } else { -1 };
+        // Only while it waits for something that may never come does the loop look at the clock.
+        let waiting = failed.is_some() || lock(&session).backend().is_waiting_for_agent();
+        let patience = if waiting { 1000 } else { -1 };
         manager.run_with_timeout(patience).map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
         let mut session = lock(&session);
         for signal in lock(signals).taken() {
@@ -237,13 +242,16 @@ fn supervise(
             }
         }
         session.process();
-        if let Some(outcome) = session.backend().outcome() {
-            return Ok(End::Status(report_outcome(outcome)));
-        }
         if let Some(stop) = machine.stop() {
             // What the guest said before it stopped is still in the queue.
             session.process();
             return Ok(stopped(options, machine, &mut session, stop));
+        }
+        match session.backend().outcome() {
+            // As a rule the machine is on its way down, and why it stops says more.
+            Some(Outcome::Failed(_)) if failed.get_or_insert_with(Instant::now).elapsed() < STOP_PATIENCE => {}
+            Some(outcome) => return Ok(End::Status(report_outcome(outcome))),
+            None => {}
         }
         if session.backend().is_waiting_for_agent() && started.elapsed() > BOOT_PATIENCE {
             eprintln!(

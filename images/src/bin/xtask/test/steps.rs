@@ -80,13 +80,13 @@ impl Context {
     /// Runs tests and counts them. Tests that are over soon are shown only when they fail.
     fn tests(&self, name: &str, program: Program, show_all: bool) -> Result<Tally> {
         let mut program = program;
-        let mut arguments: Vec<&str> = self.filter.as_deref().into_iter().collect();
+        // Of tests that pass too: some say that they could not run here.
+        let mut arguments: Vec<&str> = vec!["--show-output"];
+        arguments.extend(self.filter.as_deref());
         if self.list {
             arguments.push("--list");
         }
-        if !arguments.is_empty() {
-            program = program.arg("--").args(arguments);
-        }
+        program = program.arg("--").args(arguments);
         let mut output = super::tally::TestOutput::default();
         let log = self.layout.log(&format!("test-{name}"));
         let show_all = show_all && !self.list;
@@ -186,5 +186,9 @@ fn end_to_end(context: &Context) -> Result<Tally> {
         bail!("there is no lab machine to test in; {}", context.layout.remedy());
     }
     let suite = cargo("test").args(["--release", "--color=never", "--package=tests", "--test=lab"]);
-    context.tests("e2e", suite, true)
+    let mut tally = context.tests("e2e", suite, true)?;
+    let launcher =
+        cargo("test").args(["--release", "--color=never", "--package=perfvisor", "--test=launcher"]);
+    tally += context.tests("launcher", launcher, true)?;
+    Ok(tally)
 }

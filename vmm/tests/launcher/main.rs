@@ -1,8 +1,6 @@
-//! The lab machine and its launcher, for real: needs a QEMU, a kernel with virtio-console built in, and an initramfs with
-//! perfvisor's init and busybox, named by the environment:
+//! The lab machine and its launcher, for real: a machine of its own, beside the one that users of the lab share.
 //!
-//! `PERFVISOR_TEST_QEMU`, `PERFVISOR_TEST_FIRMWARE` (folders, colon-separated), `PERFVISOR_TEST_KERNEL`,
-//! `PERFVISOR_TEST_INITRD`. Without them nothing is run.
+//! Made by `cargo xtask setup`; run by `cargo test -p perfvisor --test launcher`, which `cargo xtask test` does.
 //!
 //! A client is this binary again, because a session is joined to the standard streams of its process.
 
@@ -13,6 +11,8 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+use images::layout::Layout;
 use libtest_mimic::{Arguments, Failed, Trial};
 use perfvisor::guest_session::{self, CopiedFile, Terminal};
 use perfvisor::lab::{self, LabConfig};
@@ -34,10 +34,6 @@ fn main() -> ExitCode {
         return client(dir.into());
     }
     let arguments = Arguments::from_args();
-    if config(PathBuf::new()).is_none() {
-        println!("the lab is not tested: see the beginning of tests/lab/main.rs for what it needs");
-        return ExitCode::SUCCESS;
-    }
     libtest_mimic::run(
         &arguments,
         vec![
@@ -48,16 +44,19 @@ fn main() -> ExitCode {
     .exit_code()
 }
 
-fn config(runtime_dir: PathBuf) -> Option<LabConfig> {
-    let var = |name: &str| std::env::var_os(format!("PERFVISOR_TEST_{name}"));
-    let (qemu, kernel, initrd) = (var("QEMU")?, var("KERNEL")?, var("INITRD")?);
-    let mut config = LabConfig::new(qemu.into(), kernel.into(), initrd.into(), runtime_dir);
-    config.firmware =
-        var("FIRMWARE").map(|folders| std::env::split_paths(&folders).collect()).unwrap_or_default();
+fn config(runtime_dir: PathBuf) -> anyhow::Result<LabConfig> {
+    let layout = Layout::open()?;
+    let image = layout.lab().with_context(|| format!("the lab machine is not there; {}", layout.remedy()))?;
+    let replaced = |name: &str, path: PathBuf| {
+        std::env::var_os(format!("PERFVISOR_TEST_{name}")).map_or(path, PathBuf::from)
+    };
+    let (qemu, kernel) = (replaced("QEMU", image.qemu), replaced("KERNEL", image.kernel));
+    let mut config = LabConfig::new(qemu, kernel, image.initramfs, runtime_dir);
+    config.firmware = image.firmware;
     config.idle = IDLE;
-    config.memory_mib = 512;
-    config.kernel_options = var("OPTIONS").and_then(|options| options.into_string().ok()).unwrap_or_default();
-    Some(config)
+    config.memory_mib = 1024;
+    config.kernel_options = std::env::var(OPTIONS).unwrap_or_default();
+    Ok(config)
 }
 
 fn client(runtime_dir: PathBuf) -> ExitCode {
@@ -71,7 +70,13 @@ fn client(runtime_dir: PathBuf) -> ExitCode {
         files: files.into_iter().collect(),
         ..guest_session::Command::default()
     };
-    let Some(mut config) = config(runtime_dir) else { return ExitCode::FAILURE };
+    let mut config = match config(runtime_dir) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     config.start_timeout = Duration::from_secs(60);
     lab::run(&config, command).unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -100,7 +105,7 @@ impl Lab {
     }
 
     fn config(&self) -> LabConfig {
-        config(self.0.clone()).expect("checked in main")
+        config(self.0.clone()).expect("the lab machine is set up")
     }
 }
 

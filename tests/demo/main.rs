@@ -41,7 +41,7 @@ fn demo(lab: bool) -> Result<bool> {
         .map(|n| format!("perfex -e {INSTRUCTIONS:#010X} -e {BRANCHES:#010X} spin {n:07} 2>&1"))
         .join("; ");
     // `read` keeps the guest alive while the host looks at it.
-    let script = format!("{runs}; echo '{COUNTED}'; read line");
+    let script = format!("{runs}; echo \"{COUNTED}\"; read line");
     let mut spin = folder.join("spin").into_os_string();
     spin.push(":/usr/bin/spin");
     let mut run = perfvisor();
@@ -99,16 +99,19 @@ fn compare(name: &str, event: u32, each: u64, short: &Counts, long: &Counts, dum
     let (short, long) = (short.of(event)?, long.of(event)?);
     let known = (more - less) * each;
     let difference = long.wrapping_sub(short);
-    println!("{name} (event {event:#010X}), guest user mode only");
-    println!("  known:  {} more iterations of {each}            {known:>12}", more - less);
-    println!("  guest:  perfex, {long} - {short}    {difference:>12}  {}", verdict(difference == known));
-
     let per_vcpu = on_host(dump, event)?;
     let host: u64 = per_vcpu.iter().sum();
-    let parts: Vec<String> = per_vcpu.iter().enumerate().map(|(i, n)| format!("vCPU {i}: {n}")).collect();
-    println!("  guest:  perfex, {long} + {short}    {:>12}", long + short);
-    println!("  host:   dump, {}    {host:>12}  {}", parts.join(", "), verdict(host == long + short));
+    let parts: Vec<String> = per_vcpu.iter().enumerate().map(|(i, n)| format!("vCPU {i} {n}")).collect();
+    println!("{name} (event {event:#010X}) in user mode");
+    line("known", &format!("{} more iterations of {each}", more - less), known, "");
+    line("guest", &format!("perfex, {long} - {short}"), difference, verdict(difference == known));
+    line("guest", &format!("perfex, {long} + {short}"), long + short, "");
+    line("host", &format!("dump, {}", parts.join(" + ")), host, verdict(host == long + short));
     Ok(difference == known && host == long + short)
+}
+
+fn line(who: &str, how: &str, count: u64, verdict: &str) {
+    println!("{}", format!("  {who:<6}  {how:<46} {count:>12}  {verdict}").trim_end());
 }
 
 fn verdict(agrees: bool) -> &'static str {

@@ -6,6 +6,7 @@ pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;
 
+mod lab_counters;
 mod models;
 mod power;
 mod refusals;
@@ -25,6 +26,7 @@ type CommandLineTest = fn() -> Result<()>;
 
 /// Tests that make their own machine, or none.
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
+    ("lab-counters", lab_counters::count_exactly),
     ("streams", streams::streams),
     ("command-not-found", streams::command_not_found),
     ("pmu-generic", models::generic),

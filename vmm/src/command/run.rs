@@ -249,7 +249,8 @@ fn supervise(
         }
         match session.backend().outcome() {
             // As a rule the machine is on its way down, and why it stops says more.
-            Some(Outcome::Failed(_)) if failed.get_or_insert_with(Instant::now).elapsed() < STOP_PATIENCE => {}
+            Some(Outcome::Failed(_)) if failed.get_or_insert_with(Instant::now).elapsed() < STOP_PATIENCE => {
+            }
             Some(outcome) => return Ok(End::Status(report_outcome(outcome))),
             None => {}
         }

@@ -33,9 +33,15 @@ pub(super) struct Context {
 pub(super) const IMAGES: &str = "images";
 
 /// All steps in order.
-pub(super) const STEPS: [Step; 7] = [
+pub(super) const STEPS: [Step; 8] = [
     Step { name: "fmt", what: "every Rust file is formatted", has_tests: false, run: fmt },
     Step { name: "clippy", what: "no warnings from clippy", has_tests: false, run: clippy },
+    Step {
+        name: "deny",
+        what: "dependencies: licences, sources, one version of each",
+        has_tests: false,
+        run: deny,
+    },
     Step { name: "unit", what: "unit, property and documentation tests", has_tests: true, run: unit },
     Step {
         name: IMAGES,
@@ -132,6 +138,15 @@ fn fmt(context: &Context) -> Result<Tally> {
 fn clippy(context: &Context) -> Result<Tally> {
     let clippy = cargo("clippy").args(["--release", "--workspace", "--all-targets", "--color=never"]);
     context.check("clippy", clippy.args(["--", "--deny=warnings"]))
+}
+
+/// cargo-deny takes longer to build than everything else here, so it is used where it is installed.
+fn deny(context: &Context) -> Result<Tally> {
+    if cargo("deny").arg("--version").output().is_err() {
+        return Ok(Tally::skipped("cargo-deny", "not installed; `cargo install --locked cargo-deny`"));
+    }
+    // Advisories would need the network.
+    context.check("deny", cargo("deny").args(["--color=never", "check", "bans", "licenses", "sources"]))
 }
 
 fn unit(context: &Context) -> Result<Tally> {

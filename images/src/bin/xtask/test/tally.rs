@@ -20,6 +20,10 @@ impl Tally {
     pub(super) fn failed(name: &str) -> Self {
         Self { failures: vec![name.to_owned()], ..Self::default() }
     }
+
+    pub(super) fn skipped(name: &str, reason: &str) -> Self {
+        Self { skips: BTreeMap::from([(name.to_owned(), reason.to_owned())]), ..Self::default() }
+    }
 }
 
 impl AddAssign for Tally {

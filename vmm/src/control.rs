@@ -38,6 +38,9 @@ pub enum Error {
     /// Nobody listens.
     #[error("it does not answer ({0})")]
     Connect(io::Error),
+    /// It is stopped, or busy with its start.
+    #[error("it does not answer within {} s", (PATIENCE * 2).as_secs())]
+    Silent,
     /// It stopped answering.
     #[error("it ended while it was asked")]
     Ended,
@@ -113,7 +116,10 @@ pub fn ask_dump(socket: &Path) -> Result<MachineDump, Error> {
     request.push(b'\n');
     stream.write_all(&request).map_err(|_| Error::Ended)?;
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(|_| Error::Ended)?;
+    BufReader::new(stream).read_line(&mut line).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => Error::Silent,
+        _ => Error::Ended,
+    })?;
     if line.is_empty() {
         return Err(Error::Ended);
     }

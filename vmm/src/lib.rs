@@ -15,5 +15,6 @@ pub mod lab;
 pub mod machine;
 pub mod place;
 pub mod registry;
+pub mod say;
 pub mod vcpu;
 pub mod virtio;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use perfvisor::cli::{Cli, Command};
 use perfvisor::command::dispatch;
+use perfvisor::say::say;
 use session::EXIT_OWN_FAILURE;
 
 fn main() -> ExitCode {
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     match dispatch(&cli) {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("perfvisor: {e:#}");
+            say(format_args!("{e:#}"));
             let passes_statuses_on = matches!(cli.command, Command::Run(_) | Command::Lab(_));
             ExitCode::from(if passes_statuses_on { EXIT_OWN_FAILURE } else { 1 })
         }
@@ -27,8 +28,9 @@ fn main() -> ExitCode {
 fn refused(e: &clap::Error) -> ExitCode {
     // A closed standard error leaves nowhere to complain to.
     let _ = e.print();
-    let command = std::env::args().skip(1).find(|word| !word.starts_with('-'));
-    match command.as_deref() {
+    // Words need not be UTF-8; the commands are.
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    match words.into_iter().find(|word| !word.starts_with('-')).as_deref() {
         _ if !e.use_stderr() => ExitCode::SUCCESS,
         Some("run" | "lab") => ExitCode::from(EXIT_OWN_FAILURE),
         _ => ExitCode::from(2),

@@ -1,13 +1,16 @@
 //! `perfvisor doctor`: what this host can do, what is missing, and the remedy for each.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use images::layout::Layout;
 use kvm_ioctls::{Cap, Kvm};
 
 use vpmu::perf::ProbeError;
 
 use crate::host::{self, ring0};
+use crate::say::print;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,35 +42,34 @@ impl Finding {
 }
 
 /// Print the report. The exit status is 0 when guests with counters can run on this host itself.
-pub fn doctor() -> ExitCode {
+pub fn doctor() -> Result<ExitCode> {
     let mut findings = kvm();
     findings.push(pmu());
     findings.push(paranoid());
     findings.push(nmi_watchdog());
     findings.push(module());
     findings.extend(images());
+    // Writing to a String cannot fail.
+    let mut out = String::new();
     for finding in &findings {
         let mark = match finding.verdict {
             Verdict::Good => "ok     ",
             Verdict::Note => "note   ",
             Verdict::Missing => "MISSING",
         };
-        println!("{mark}  {:<18} {}", finding.subject, finding.what);
+        let _ = writeln!(out, "{mark}  {:<18} {}", finding.subject, finding.what);
         if let Some(remedy) = &finding.remedy {
-            println!("         {:<18} -> {remedy}", "");
+            let _ = writeln!(out, "         {:<18} -> {remedy}", "");
         }
     }
     let able = findings.iter().all(|f| f.verdict != Verdict::Missing);
-    println!();
-    if able {
-        println!("Guests with counters run on this host.");
-        ExitCode::SUCCESS
+    out += if able {
+        "\nGuests with counters run on this host.\n"
     } else {
-        println!(
-            "Guests with counters do not run on this host itself; 'perfvisor run' uses the lab machine."
-        );
-        ExitCode::FAILURE
-    }
+        "\nGuests with counters do not run on this host itself; 'perfvisor run' uses the lab machine.\n"
+    };
+    print(&out)?;
+    Ok(if able { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn kvm() -> Vec<Finding> {

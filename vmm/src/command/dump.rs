@@ -6,6 +6,7 @@ use crate::cli::{Dump, Format};
 use crate::control;
 use crate::dump::table;
 use crate::registry;
+use crate::say::print;
 
 /// Print the dump.
 pub fn dump(options: &Dump) -> Result<()> {
@@ -20,10 +21,9 @@ pub fn dump(options: &Dump) -> Result<()> {
     let dump = control::ask_dump(&registry::socket_path(&directory, &name))
         .with_context(|| format!("machine '{name}'"))?;
     match options.format {
-        Format::Table => print!("{}", table(&dump)),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&dump)?),
+        Format::Table => print(&table(&dump)),
+        Format::Json => print(&(serde_json::to_string_pretty(&dump)? + "\n")),
     }
-    Ok(())
 }
 
 fn only_one(names: Vec<String>) -> Result<String> {

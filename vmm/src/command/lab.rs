@@ -14,6 +14,7 @@ use crate::guest_session::{Command, CopiedFile, Terminal, on_terminal};
 use crate::lab::{self, LabConfig};
 use crate::place::INSIDE_LAB;
 use crate::registry;
+use crate::say::print;
 
 /// This program, in the lab.
 const PROGRAM: &str = "/perfvisor/bin/perfvisor";
@@ -53,7 +54,7 @@ pub fn lab(command: &Lab) -> Result<ExitCode> {
         }
         Lab::Status => {
             let running = lab::is_running(&config)?;
-            println!("the lab machine {}", if running { "is running" } else { "is not running" });
+            print(if running { "the lab machine is running\n" } else { "the lab machine is not running\n" })?;
             Ok(if running { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
@@ -96,7 +97,11 @@ pub fn run(options: &Run) -> Result<ExitCode> {
     let (arguments, _overlay) = arguments(options, &mut files, &mut outputs)?;
     let shell = options.argv.is_empty() && on_terminal();
     let terminal = if options.tty || shell { Terminal::Yes } else { Terminal::No };
+    let any_sent = !files.is_empty();
     let status = forward(arguments, files, terminal)?;
+    if any_sent {
+        discard(&place());
+    }
     for (inside, host) in outputs {
         fetch(&inside, &host)?;
     }
@@ -108,7 +113,7 @@ fn arguments(
     files: &mut Vec<CopiedFile>,
     outputs: &mut Vec<(String, PathBuf)>,
 ) -> Result<(Vec<OsString>, Option<tempfile::NamedTempFile>)> {
-    let place = format!("{SENT}/{}", process::id());
+    let place = place();
     let mut arguments: Vec<OsString> = vec!["run".into()];
     let mut option = |name: &str, value: OsString| {
         let mut word = OsString::from(format!("--{name}="));
@@ -178,6 +183,23 @@ fn arguments(
         arguments.extend(options.argv.iter().cloned());
     }
     Ok((arguments, overlay))
+}
+
+/// Where the lab has what this process sent to it.
+fn place() -> String {
+    format!("{SENT}/{}", process::id())
+}
+
+/// Remove what was sent: it takes the lab's memory. Should that fail, it goes with the lab machine.
+fn discard(inside: &str) {
+    if is_running() {
+        let _ = process::Command::new(THIS)
+            .args(["lab", "exec", "--", "rm", "-rf", inside])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+    }
 }
 
 /// Bring a file back. A process of its own does it, whose standard output is the file on this side.

@@ -1,22 +1,27 @@
 //! `perfvisor list`: the running machines.
 
+use std::fmt::Write;
+
 use anyhow::Result;
 
 use crate::control;
 use crate::registry;
+use crate::say::{print, say};
 
 /// Print a line for each running machine.
 pub fn list() -> Result<()> {
     let directory = registry::directory()?;
     let names = registry::running(&directory)?;
     if names.is_empty() {
-        eprintln!("perfvisor: no machine is running");
+        say("no machine is running");
         return Ok(());
     }
-    println!("{:<24} {:>8} {:>6} {:>10}", "NAME", "PID", "VCPUS", "UP (s)");
+    let mut out = format!("{:<24} {:>8} {:>6} {:>10}\n", "NAME", "PID", "VCPUS", "UP (s)");
     for name in names {
-        match control::ask_dump(&registry::socket_path(&directory, &name)) {
-            Ok(dump) => println!(
+        // Writing to a String cannot fail.
+        let _ = match control::ask_dump(&registry::socket_path(&directory, &name)) {
+            Ok(dump) => writeln!(
+                out,
                 "{:<24} {:>8} {:>6} {:>10.1}",
                 dump.name,
                 dump.pid,
@@ -24,8 +29,8 @@ pub fn list() -> Result<()> {
                 dump.uptime_ms as f64 / 1000.0
             ),
             // It ended just now, or is starting: say so rather than leave it out.
-            Err(e) => println!("{name:<24} {e}"),
-        }
+            Err(e) => writeln!(out, "{name:<24} {e}"),
+        };
     }
-    Ok(())
+    print(&out)
 }

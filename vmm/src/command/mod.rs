@@ -14,6 +14,7 @@ use clap::CommandFactory;
 use crate::cli::{Cli, Command};
 use crate::place;
 use crate::registry;
+use crate::say::{print, say};
 
 /// Do what the command line says.
 pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
@@ -25,7 +26,7 @@ pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
             if !place::inside_lab()
                 && let Some(obstacle) = place::obstacle(options.pmu.needs_counters())
             {
-                eprintln!("perfvisor: {obstacle}; using the lab machine (see 'perfvisor doctor')");
+                say(format_args!("{obstacle}; using the lab machine (see 'perfvisor doctor')"));
                 return lab::run(options);
             }
             Ok(ExitCode::from(run::run(options)?))
@@ -46,12 +47,14 @@ pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
             if cli.lab {
                 return lab::simple("doctor");
             }
-            Ok(doctor::doctor())
+            doctor::doctor()
         }
         Command::Lab(command) => lab::lab(command),
         Command::Completion { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "perfvisor", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            // Into memory first: generate() panics when a write fails.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "perfvisor", &mut script);
+            print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
     }
 }

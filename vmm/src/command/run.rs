@@ -23,10 +23,12 @@ use vpmu::{HostFamily, PmuConfig};
 use crate::cli::{Pmu, Run};
 use crate::control::{self, Subject};
 use crate::devices::ports::Stop;
+use crate::dump::MachineDump;
 use crate::guest_session::{Command, GuestSession, Terminal, on_terminal};
 use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
+use crate::say::say;
 use crate::virtio::SessionConsole;
 
 /// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
@@ -58,11 +60,21 @@ pub fn run(options: &Run) -> Result<u8> {
     let claim = Claim::new(&directory, &name)?;
     let config = config(options)?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
+    // Files that cannot be written are found out now, not after hours; and while signals still end this process,
+    // because opening a named pipe can take for ever.
+    let console = console(options)?;
+    let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;
     let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
     loop {
-        match boot(options, &config, &kvm, &claim, &signals)? {
-            End::Status(status) => return Ok(status),
-            End::Restart => eprintln!("perfvisor: the guest restarts"),
+        let (end, dump) = boot(options, &config, &kvm, &console, &claim, &signals)?;
+        match end {
+            End::Status(status) => {
+                if let Some(report) = report {
+                    write_report(report, &dump).context("report")?;
+                }
+                return Ok(status);
+            }
+            End::Restart => say("the guest restarts"),
         }
     }
 }
@@ -160,31 +172,52 @@ fn command(options: &Run) -> Command {
     Command { argv, terminal, ..Command::default() }
 }
 
-fn console(options: &Run) -> Result<Option<Box<dyn Write + Send>>> {
+/// Where the serial console goes.
+enum Console {
+    Nowhere,
+    StandardError,
+    File(File),
+}
+
+impl Console {
+    /// For one machine; the next one, after a restart, goes on behind it.
+    fn writer(&self) -> Result<Option<Box<dyn Write + Send>>> {
+        Ok(match self {
+            Self::Nowhere => None,
+            Self::StandardError => Some(Box::new(io::stderr())),
+            Self::File(file) => Some(Box::new(file.try_clone().context("console")?)),
+        })
+    }
+}
+
+fn console(options: &Run) -> Result<Console> {
     Ok(match &options.console {
-        None => None,
-        Some(path) if path.as_os_str() == "-" => Some(Box::new(io::stderr())),
-        Some(path) => {
-            let file = File::create(path).with_context(|| format!("console {}", path.display()))?;
-            Some(Box::new(file))
-        }
+        None => Console::Nowhere,
+        Some(path) if path.as_os_str() == "-" => Console::StandardError,
+        Some(path) => Console::File(create("console", path)?),
     })
 }
 
-/// Make a machine, run it to its end, report.
+fn create(what: &str, path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("{what} {}", path.display()))
+}
+
+fn write_report(mut report: File, dump: &MachineDump) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(dump)?;
+    text.push(b'\n');
+    Ok(report.write_all(&text)?)
+}
+
+/// Make a machine and run it to its end, with what it counted.
 fn boot(
     options: &Run,
     config: &Config,
     kvm: &Kvm,
+    console: &Console,
     claim: &Claim,
     signals: &Arc<Mutex<Signals>>,
-) -> Result<End> {
-    // A report that cannot be written is found out now, not after hours.
-    let report = match &options.report {
-        Some(path) => Some(File::create(path).with_context(|| format!("report {}", path.display()))?),
-        None => None,
-    };
-    let machine = Machine::new(kvm, config, console(options)?, |tsc_offset| {
+) -> Result<(End, MachineDump)> {
+    let machine = Machine::new(kvm, config, console.writer()?, |tsc_offset| {
         let mut host = PerfPmu::new();
         host.set_tsc_offset(tsc_offset);
         host
@@ -199,13 +232,9 @@ fn boot(
     let end = supervise(options, &machine, session, claim, &subject, signals)?;
     let dump = subject.with(machine.end());
     if dump.vcpus.len() != subject.vcpus.len() {
-        eprintln!("perfvisor: a vCPU's thread died; its counts are missing. This is a bug in perfvisor");
+        say("a vCPU's thread died; its counts are missing. This is a bug in perfvisor");
     }
-    if let Some(mut report) = report {
-        serde_json::to_writer_pretty(&mut report, &dump)?;
-        report.write_all(b"\n").context("report")?;
-    }
-    Ok(end)
+    Ok((end, dump))
 }
 
 /// The main loop: everything but the vCPUs happens here.
@@ -229,24 +258,38 @@ fn supervise(
 
     let started = Instant::now();
     let mut failed = None;
+    let mut stop = None;
     machine.run();
     loop {
         // Only while it waits for something that may never come does the loop look at the clock.
         let waiting = failed.is_some() || lock(&session).backend().is_waiting_for_agent();
-        let patience = if waiting { 1000 } else { -1 };
-        manager.run_with_timeout(patience).map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
+        let written = lock(&session).backend().is_all_written();
+        let patience = match (&stop, written, waiting) {
+            (Some(_), true, _) => 0,
+            (None, _, true) => 1000,
+            _ => -1,
+        };
+        let events = manager.run_with_timeout(patience).map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
         let mut session = lock(&session);
         for signal in lock(signals).taken() {
             // The command decides what a signal means; without one it ends the machine.
-            if !session.backend_mut().signal(signal) {
+            if stop.is_some() || !session.backend_mut().signal(signal) {
                 return Ok(End::Status(128 + signal as u8));
             }
         }
         session.process();
-        if let Some(stop) = machine.stop() {
-            // What the guest said before it stopped is still in the queue.
-            session.process();
-            return Ok(stopped(options, machine, &mut session, stop));
+        // Asked in every turn: an event that nobody takes would wake the loop for ever.
+        let another = machine.stop();
+        stop = stop.or(another);
+        if stop.is_some() {
+            // What the guest said before it stopped is still in its queue, or waits for a slow reader.
+            if events == 0
+                && written
+                && let Some(stop) = stop.take()
+            {
+                return Ok(stopped(options, machine, &mut session, stop));
+            }
+            continue;
         }
         match session.backend().outcome() {
             // As a rule the machine is on its way down, and why it stops says more.
@@ -256,11 +299,11 @@ fn supervise(
             None => {}
         }
         if session.backend().is_waiting_for_agent() && started.elapsed() > BOOT_PATIENCE {
-            eprintln!(
-                "perfvisor: the guest did not answer within {} s; its console ends:\n{}",
+            say(format_args!(
+                "the guest did not answer within {} s; its console ends:\n{}",
                 BOOT_PATIENCE.as_secs(),
                 machine.console().lines(CONSOLE_LINES)
-            );
+            ));
             return Ok(End::Status(EXIT_OWN_FAILURE));
         }
     }
@@ -269,8 +312,8 @@ fn supervise(
 fn report_outcome(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Exited(_) => {}
-        Outcome::NotStarted(error) => eprintln!("perfvisor: {}", error.message),
-        Outcome::Failed(reason) => eprintln!("perfvisor: {reason}"),
+        Outcome::NotStarted(error) => say(&error.message),
+        Outcome::Failed(reason) => say(reason),
     }
     outcome.code()
 }
@@ -294,7 +337,7 @@ fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestS
         Stop::Failed(reason) => format!("the guest cannot go on: {reason}"),
     };
     let when = if ready { "before its command ended" } else { "before it was ready" };
-    eprintln!("perfvisor: {what} {when}; its console ends:\n{}", machine.console().lines(CONSOLE_LINES));
+    say(format_args!("{what} {when}; its console ends:\n{}", machine.console().lines(CONSOLE_LINES)));
     End::Status(EXIT_OWN_FAILURE)
 }
 
@@ -318,7 +361,7 @@ impl MutEventSubscriber for Clients {
 
     fn init(&mut self, ops: &mut EventOps<'_>) {
         if let Err(e) = ops.add(Events::new(&self.listener, EventSet::IN)) {
-            eprintln!("perfvisor: control socket: {e}; dump and list will not work");
+            say(format_args!("control socket: {e}; dump and list will not work"));
         }
     }
 }
@@ -331,7 +374,7 @@ impl MutEventSubscriber for Wake {
 
     fn init(&mut self, ops: &mut EventOps<'_>) {
         if let Err(e) = ops.add(Events::new_raw(self.0, EventSet::IN)) {
-            eprintln!("perfvisor: {e}; the guest's end will not be noticed");
+            say(format_args!("{e}; the guest's end will not be noticed"));
         }
     }
 }
@@ -369,7 +412,7 @@ impl MutEventSubscriber for Signals {
     fn init(&mut self, ops: &mut EventOps<'_>) {
         for (_, pipe) in &self.pipes {
             if let Err(e) = ops.add(Events::new(pipe, EventSet::IN)) {
-                eprintln!("perfvisor: {e}; signals will not reach the command");
+                say(format_args!("{e}; signals will not reach the command"));
             }
         }
     }

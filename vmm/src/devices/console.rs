@@ -2,10 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// How much of the console is kept for error messages.
 const KEPT: usize = 16 << 10;
+/// Most bytes that wait for a slow file. More are lost, because a guest must not wait for whoever reads its console.
+const WAITING: usize = 1 << 20;
+/// How long the end of a machine waits until the file has taken the rest.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The last output of the console, for error messages.
 #[derive(Clone, Debug, Default)]
@@ -27,14 +33,15 @@ impl Tail {
 /// Writes the console to its file, if it has one, and keeps the tail.
 pub struct Output {
     tail: Tail,
-    file: Option<Box<dyn Write + Send>>,
+    file: Option<Writer>,
 }
 
 impl Output {
     /// `file` gets everything; the returned tail the end of it.
-    pub fn new(file: Option<Box<dyn Write + Send>>) -> (Self, Tail) {
+    pub fn new(file: Option<Box<dyn Write + Send>>) -> io::Result<(Self, Tail)> {
         let tail = Tail::default();
-        (Self { tail: tail.clone(), file }, tail)
+        let file = file.map(Writer::new).transpose()?;
+        Ok((Self { tail: tail.clone(), file }, tail))
     }
 }
 
@@ -45,19 +52,98 @@ impl Write for Output {
             let excess = kept.len().saturating_sub(KEPT);
             kept.drain(..excess);
         }
-        // A full disk or a closed terminal must not stop the guest: the file is given up, the tail goes on.
-        if self.file.as_mut().is_some_and(|file| file.write_all(bytes).is_err()) {
-            self.file = None;
+        if let Some(file) = &self.file {
+            file.push(bytes);
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.file.as_mut().is_some_and(|file| file.flush().is_err()) {
-            self.file = None;
-        }
         Ok(())
     }
+}
+
+/// What waits for the file.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    lost: usize,
+    /// No more comes, or the file takes no more.
+    over: bool,
+}
+
+type Shared = Arc<(Mutex<Waiting>, Condvar)>;
+
+/// A thread that writes to the file: a pipe or terminal whose reader stands still holds up no vCPU.
+struct Writer {
+    shared: Shared,
+    /// Closes when the thread ends.
+    ended: Receiver<()>,
+}
+
+impl Writer {
+    fn new(mut file: Box<dyn Write + Send>) -> io::Result<Self> {
+        let shared = Shared::default();
+        let (alive, ended) = mpsc::channel::<()>();
+        let waiting = Arc::clone(&shared);
+        std::thread::Builder::new().name("console".to_owned()).spawn(move || {
+            let _alive = alive;
+            // A full disk or a closed terminal must not stop the guest: the file is given up, the tail goes on.
+            if write_all_that_comes(&waiting, &mut file).is_err() {
+                lock(&waiting.0).over = true;
+            }
+        })?;
+        Ok(Self { shared, ended })
+    }
+
+    fn push(&self, bytes: &[u8]) {
+        let mut waiting = lock(&self.shared.0);
+        if waiting.over {
+            return;
+        }
+        if waiting.bytes.len() + bytes.len() > WAITING {
+            waiting.lost += bytes.len();
+        } else {
+            waiting.bytes.extend(bytes);
+        }
+        self.shared.1.notify_one();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        lock(&self.shared.0).over = true;
+        self.shared.1.notify_one();
+        // Ends by the thread's end; a file that takes nothing is left to the end of the process.
+        let _ = self.ended.recv_timeout(END_PATIENCE);
+    }
+}
+
+fn write_all_that_comes(shared: &Shared, file: &mut impl Write) -> io::Result<()> {
+    loop {
+        let mut waiting = lock(&shared.0);
+        while waiting.bytes.is_empty() && !waiting.over {
+            waiting = shared.1.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let (bytes, lost) = (std::mem::take(&mut waiting.bytes), std::mem::take(&mut waiting.lost));
+        drop(waiting);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        file.write_all(&bytes)?;
+        if lost > 0 {
+            writeln!(
+                file,
+                "\r\n[perfvisor: {lost} bytes of the console are lost: its reader was too slow]\r"
+            )?;
+        }
+        file.flush()?;
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    // Every change is complete in itself, so a panic between them does no harm.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -66,11 +152,60 @@ mod tests {
 
     #[test]
     fn the_tail_is_bounded_and_ends_with_the_last_lines() {
-        let (mut output, tail) = Output::new(None);
+        let (mut output, tail) = Output::new(None).unwrap();
         for i in 0..10_000 {
             writeln!(output, "line {i}\r").unwrap();
         }
         assert_eq!(tail.lines(2), "line 9998\nline 9999");
         assert!(tail.lines(usize::MAX).len() <= KEPT);
+    }
+
+    /// A file whose reader stands still until the receiver gets a word.
+    struct Slow(Receiver<()>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Both a word and its sender's end let it go on.
+            let _ = self.0.recv();
+            self.1.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed() {
+        let (go_on, stand_still) = mpsc::channel();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (mut output, _) = Output::new(Some(Box::new(Slow(stand_still, Arc::clone(&written))))).unwrap();
+        for _ in 0..3 * WAITING / 1024 {
+            output.write_all(&[b'x'; 1024]).unwrap();
+        }
+        drop(go_on);
+        drop(output);
+        let written = written.lock().unwrap();
+        assert!(written.len() < 3 * WAITING);
+        assert!(String::from_utf8_lossy(&written).contains("bytes of the console are lost"));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_ever() {
+        let (_go_on, stand_still) = mpsc::channel();
+        let (mut output, _) = Output::new(Some(Box::new(Slow(stand_still, Arc::default())))).unwrap();
+        output.write_all(b"x").unwrap();
+        drop(output);
+    }
+
+    #[test]
+    fn a_file_that_fails_is_given_up() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (mut output, tail) = Output::new(Some(Box::new(full))).unwrap();
+        for _ in 0..100 {
+            output.write_all(b"line\n").unwrap();
+        }
+        assert_eq!(tail.lines(1), "line");
     }
 }

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn bus() -> (Ports, super::super::console::Tail) {
-        let (output, tail) = Output::new(None);
+        let (output, tail) = Output::new(None).unwrap();
         (Ports::new(EventFd::new(0).unwrap(), output), tail)
     }
 

@@ -14,8 +14,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::io::Errno;
 use rustix::termios::{isatty, tcgetwinsize};
-use session::{Event, Hello, HostSession, Nonce, Outcome, Power, Stream, WinSize};
+use session::{
+    EXIT_OWN_FAILURE, Event, ExitStatus, Hello, HostSession, Nonce, Outcome, Power, Stream, WinSize,
+};
 use signal_hook::consts::SIGWINCH;
 
 pub use command::{Command, CopiedFile, Terminal};
@@ -23,7 +26,7 @@ pub use command::{Command, CopiedFile, Terminal};
 use crate::virtio::PortBackend;
 use command::Prepared;
 use input::Input;
-use output::Output;
+use output::{Output, Written};
 use raw_terminal::RawTerminal;
 use watch::Watch;
 
@@ -46,6 +49,8 @@ pub struct GuestSession {
     hello: Option<Hello>,
     started: Option<u32>,
     outcome: Option<Outcome>,
+    /// Output could not be written, for another reason than that nobody reads it.
+    lost: bool,
 }
 
 impl GuestSession {
@@ -75,6 +80,7 @@ impl GuestSession {
             hello: None,
             started: None,
             outcome: None,
+            lost: false,
         })
     }
 
@@ -90,7 +96,12 @@ impl GuestSession {
 
     /// How it ended, once all its output was written.
     pub fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.as_ref().filter(|_| self.stdout.is_empty() && self.stderr.is_empty())
+        self.outcome.as_ref().filter(|_| self.is_all_written())
+    }
+
+    /// True if no output waits for a slow reader.
+    pub fn is_all_written(&self) -> bool {
+        self.stdout.is_empty() && self.stderr.is_empty()
     }
 
     /// True once the command ended, though output may still wait for a slow reader.
@@ -126,6 +137,7 @@ impl GuestSession {
         // The terminal is restored before anybody prints why.
         self.raw = None;
         self.outcome.get_or_insert(outcome);
+        self.admit_loss();
     }
 
     fn begin(&mut self) {
@@ -183,12 +195,30 @@ impl GuestSession {
     }
 
     fn write_output(&mut self) {
-        for (stream, output) in [(Stream::Stdout, &mut self.stdout), (Stream::Stderr, &mut self.stderr)] {
-            if output.write(&self.watch) == output::Written::Broken
-                && let Some(host) = &mut self.host
-            {
-                host.close_output(stream);
-            }
+        let written = self.stdout.write(&self.watch);
+        if let Some(error) = self.closed_output(Stream::Stdout, written) {
+            self.stderr.push(format!("perfvisor: standard output: {error}\n").as_bytes());
+        }
+        let written = self.stderr.write(&self.watch);
+        self.closed_output(Stream::Stderr, written);
+        self.admit_loss();
+    }
+
+    /// Tells the command when a stream takes no more. Returns why, unless its reader left: that is no loss.
+    fn closed_output(&mut self, stream: Stream, written: Written) -> Option<Errno> {
+        let Written::Broken(error) = written else { return None };
+        if let Some(host) = &mut self.host {
+            host.close_output(stream);
+        }
+        let lost = error != Errno::PIPE;
+        self.lost |= lost;
+        lost.then_some(error)
+    }
+
+    /// A command cannot know what became of its last output: it did not succeed if that was lost.
+    fn admit_loss(&mut self) {
+        if self.lost && matches!(self.outcome, Some(Outcome::Exited(status)) if status.code() == 0) {
+            self.outcome = Some(Outcome::Exited(ExitStatus::Code(EXIT_OWN_FAILURE)));
         }
     }
 

@@ -18,8 +18,8 @@ const SAFE_WRITE: usize = 4096;
 pub(super) enum Written {
     /// Fine, though some may have to wait.
     Fine,
-    /// Nobody reads any more; reported once.
-    Broken,
+    /// No more can be written, for this reason; reported once.
+    Broken(Errno),
 }
 
 /// Bytes on their way to a reader who may be slow.
@@ -64,8 +64,8 @@ impl Output {
 
     /// Writes what the reader takes now, and watches for more room if something is left.
     pub(super) fn write(&mut self, watch: &Watch) -> Written {
-        let broke = !self.drain();
-        if broke {
+        let drained = self.drain();
+        if drained.is_err() {
             self.broken = true;
             self.queue.clear();
         }
@@ -75,28 +75,28 @@ impl Output {
             // Cannot happen but for lack of memory. Nothing would tell when there is room: give the output up.
             self.broken = true;
             self.queue.clear();
-            return Written::Broken;
+            return Written::Broken(Errno::NOMEM);
         }
-        if broke { Written::Broken } else { Written::Fine }
+        drained.map_or_else(Written::Broken, |()| Written::Fine)
     }
 
-    /// False when nobody reads any more.
-    fn drain(&mut self) -> bool {
+    /// An error when no more can be written.
+    fn drain(&mut self) -> Result<(), Errno> {
         while !self.queue.is_empty() {
             if !self.is_writable() {
-                return true;
+                return Ok(());
             }
             let limit =
                 if self.own.is_some() || self.watched.is_always_ready() { usize::MAX } else { SAFE_WRITE };
             let piece = &self.queue.peek()[..self.queue.len().min(limit)];
             match rustix::io::write(self.target(), piece) {
                 Ok(count) => self.queue.consume(count),
-                Err(Errno::AGAIN) => return true,
+                Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(_) => return false,
+                Err(error) => return Err(error),
             }
         }
-        true
+        Ok(())
     }
 
     fn is_writable(&self) -> bool {
@@ -116,4 +116,31 @@ fn reopen(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+
+    #[allow(unsafe_code)]
+    fn written_to(fd: impl IntoRawFd) -> Written {
+        // SAFETY: the descriptor is open and, because nothing owns it any more, stays so.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd.into_raw_fd()) };
+        let mut output = Output::new(fd);
+        output.push(b"text");
+        let written = output.write(&Watch::new().unwrap());
+        assert!(output.is_empty());
+        written
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_a_reader_that_left() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        assert_eq!(written_to(full), Written::Broken(Errno::NOSPC));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(written_to(writer), Written::Broken(Errno::PIPE));
+        assert_eq!(written_to(tempfile::tempfile().unwrap()), Written::Fine);
+    }
 }

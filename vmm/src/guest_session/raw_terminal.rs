@@ -121,7 +121,10 @@ fn install_handlers() -> io::Result<()> {
     unsafe { libc::atexit(at_exit) };
     let Some(before) = BEFORE.get() else { return Ok(()) };
     for (signal, old) in FATAL.into_iter().zip(&before.actions) {
-        if old.sa_sigaction == libc::SIG_IGN {
+        // A signal that is ignored, or that somebody else takes (perfvisor passes these four on to the command), does
+        // not end the process: the terminal stays raw.
+        let catchable = matches!(signal, libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM);
+        if old.sa_sigaction == libc::SIG_IGN || catchable && old.sa_sigaction != libc::SIG_DFL {
             continue;
         }
         // The old action's flags stay: Rust's handler for stack overflows needs its alternate stack, and so do we.

@@ -46,7 +46,7 @@ impl Signals {
 pub(super) enum End {
     /// The session is over.
     Outcome(Outcome),
-    /// A signal came before there was a command to receive it.
+    /// A signal came when there was no command to receive it: not yet, or no more while a slow reader takes the rest.
     Signal(i32),
     /// The machine hung up before its agent answered.
     HungUp,
@@ -82,7 +82,7 @@ pub(super) fn attend(
             return Ok(End::Outcome(outcome.clone()));
         }
         while let Some(signal) = signals.next() {
-            if !session.signal(signal) && !session.is_over() {
+            if !session.signal(signal) {
                 return Ok(End::Signal(signal));
             }
         }

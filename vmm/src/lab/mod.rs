@@ -24,6 +24,7 @@ use std::time::Duration;
 use session::EXIT_OWN_FAILURE;
 
 use crate::guest_session::{Command, GuestSession};
+use crate::say::say;
 use client::End;
 use machine::{LabMachine, Running};
 
@@ -110,10 +111,10 @@ pub fn run(config: &LabConfig, command: Command) -> io::Result<ExitCode> {
 fn explain(outcome: &session::Outcome, machine: &LabMachine<'_>) {
     match outcome {
         session::Outcome::Exited(_) => {}
-        session::Outcome::NotStarted(error) => eprintln!("perfvisor: {}", error.message),
+        session::Outcome::NotStarted(error) => say(&error.message),
         session::Outcome::Failed(reason) => {
             debug_assert_eq!(outcome.code(), EXIT_OWN_FAILURE);
-            eprintln!("perfvisor: {reason} (the lab's console is in {})", machine.console_log().display());
+            say(format_args!("{reason} (the lab's console is in {})", machine.console_log().display()));
         }
     }
 }

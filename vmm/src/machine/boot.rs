@@ -50,7 +50,8 @@ pub(super) fn load(
 
     // The kernel decompresses itself to pref_address and works within init_size bytes of it; the initial
     // RAM disk must stay clear of that.
-    let kernel_end = loaded.kernel_end.max({ header.pref_address } + u64::from(header.init_size));
+    let kernel_end =
+        loaded.kernel_end.max({ header.pref_address }.saturating_add(u64::from(header.init_size)));
     let (initrd_at, initrd_size) =
         load_initrd(memory, initrd, kernel_end, u64::from(header.initrd_addr_max))?;
 
@@ -125,16 +126,12 @@ fn load_initrd(
         return Ok((0, 0));
     }
     let top = memory::low_end(memory).min(highest.saturating_add(1));
-    let at = top
-        .checked_sub(size)
-        .map(|at| at & !0xFFF)
-        .filter(|at| *at >= kernel_end.next_multiple_of(0x1000))
-        .ok_or_else(|| {
-            bad(format!(
-                "{} MiB do not fit beside the kernel; give the guest more memory (--memory)",
-                size.div_ceil(1 << 20)
-            ))
-        })?;
+    let at = top.checked_sub(size).map(|at| at & !0xFFF).filter(|at| *at >= kernel_end).ok_or_else(|| {
+        bad(format!(
+            "{} MiB do not fit beside the kernel; give the guest more memory (--memory)",
+            size.div_ceil(1 << 20)
+        ))
+    })?;
     if let Some(file) = &mut base {
         memory
             .read_exact_volatile_from(GuestAddress(at), file, base_size as usize)
@@ -172,6 +169,33 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes).unwrap();
         file
+    }
+
+    #[test]
+    fn a_kernel_that_wants_impossible_addresses_is_refused() {
+        let mut file = image(1, 100, 2 * 512 + 16 * 100);
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 8 << 20)]).unwrap();
+        let initrd = Initrd { base: None, overlay: vec![0; 4096] };
+        let header = [
+            (0x206, &0x020Fu16.to_le_bytes()[..]),
+            (0x211, &[1]),
+            (0x214, &0x10_0000u32.to_le_bytes()),
+            (0x22C, &u32::MAX.to_le_bytes()),
+            (0x236, &1u16.to_le_bytes()),
+            (0x238, &2047u32.to_le_bytes()),
+        ];
+        for pref_address in [u64::MAX, u64::MAX - 0x1000] {
+            for (at, bytes) in header
+                .iter()
+                .copied()
+                .chain([(0x258, &pref_address.to_le_bytes()[..]), (0x260, &0x1000u32.to_le_bytes())])
+            {
+                file.as_file_mut().seek(SeekFrom::Start(at)).unwrap();
+                file.write_all(bytes).unwrap();
+            }
+            let refused = load(&memory, file.path(), &initrd, "", 1);
+            assert!(matches!(refused, Err(Error::Initrd { .. })), "{refused:?}");
+        }
     }
 
     #[test]

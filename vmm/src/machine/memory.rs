@@ -9,10 +9,16 @@ use super::{Error, layout};
 /// Least memory with which a Debian kernel boots.
 pub const LEAST: u64 = 64 << 20;
 
+/// Bytes of a page; KVM maps whole ones.
+pub(super) const PAGE: u64 = 4 << 10;
+
 /// Reserve `size` bytes of guest memory. Pages are taken from the host when the guest touches them.
 pub(super) fn create(size: u64) -> Result<GuestMemoryMmap, Error> {
     if size < LEAST {
         return Err(Error::TooLittleMemory { asked: size });
+    }
+    if !size.is_multiple_of(PAGE) {
+        return Err(Error::PartialPage { asked: size });
     }
     let host = host_memory().map_err(Error::HostMemory)?;
     if size > host {
@@ -63,6 +69,12 @@ mod tests {
     fn more_than_the_host_has_is_refused() {
         assert!(matches!(create(1 << 50), Err(Error::TooMuchMemory { .. })));
         assert!(matches!(create(1 << 20), Err(Error::TooLittleMemory { .. })));
+    }
+
+    #[test]
+    fn what_is_not_whole_pages_is_refused() {
+        assert!(matches!(create(LEAST + 1), Err(Error::PartialPage { .. })));
+        assert!(create(LEAST + PAGE).is_ok());
     }
 
     #[test]

@@ -61,6 +61,12 @@ pub enum Error {
         /// What was asked for, in bytes.
         asked: u64,
     },
+    /// Not whole pages.
+    #[error("{asked} bytes of memory are not whole pages: give the guest a multiple of {} KiB", memory::PAGE >> 10)]
+    PartialPage {
+        /// What was asked for, in bytes.
+        asked: u64,
+    },
     /// Too much memory.
     #[error("{} MiB of memory are more than this host has ({} MiB)", .asked >> 20, .host >> 20)]
     TooMuchMemory {
@@ -298,7 +304,7 @@ fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), Error> {
 fn create_ports(vm: &VmFd, console: Option<Box<dyn io::Write + Send>>) -> Result<(Arc<Ports>, Tail), Error> {
     let line = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
     vm.register_irqfd(&line, layout::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
-    let (output, tail) = Output::new(console);
+    let (output, tail) = Output::new(console).map_err(Error::Resources)?;
     Ok((Arc::new(Ports::new(line, output)), tail))
 }
 

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use kvm_ioctls::VcpuFd;
 use vmm_sys_util::signal::{SIGRTMIN, register_signal_handler};
 
+use crate::say::say;
+
 thread_local! {
     /// `immediate_exit` of the vCPU that this thread runs.
     static IMMEDIATE_EXIT: Cell<*const AtomicU8> = const { Cell::new(ptr::null()) };
@@ -54,7 +56,7 @@ pub(super) fn install_handler() {
     HANDLER.call_once(|| {
         if let Err(e) = register_signal_handler(SIGRTMIN() + KICK, on_kick) {
             // Only an invalid signal number can cause this.
-            eprintln!("perfvisor: cannot install the kick handler: {e}");
+            say(format_args!("cannot install the kick handler: {e}"));
         }
     });
 }

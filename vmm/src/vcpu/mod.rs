@@ -101,11 +101,14 @@ impl Vcpu {
         let (commands, receiver) = mpsc::channel();
         let (tid_sender, tid_receiver) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("vcpu{index}")).spawn(move || {
+            let mut fd = fd;
+            // Before anybody can know whom to kick: a kick that came earlier would be lost.
+            let kicks = kick::enrol(&mut fd);
             // The receiver waits below; it cannot be gone.
             let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
-            let mut fd = fd;
+            let report = Reporting { index, report };
             let doors = doors(&fd);
-            Thread { index, doors, commands: receiver, report }.main(&mut fd)
+            Thread { doors, commands: receiver, report, kicks }.main(&mut fd)
         })?;
         let tid = tid_receiver.recv().map_err(std::io::Error::other)?;
         Ok(Self { remote: Remote { commands, tid }, thread })
@@ -123,16 +126,30 @@ impl Vcpu {
     }
 }
 
-struct Thread<D, R> {
+/// Reports for a vCPU, also that its thread died of a bug: nobody else would notice, and the guest waits for ever.
+struct Reporting<R: Report> {
     index: u8,
-    doors: D,
-    commands: Receiver<Command>,
     report: R,
 }
 
-impl<D: Counting, R: Report> Thread<D, R> {
+impl<R: Report> Drop for Reporting<R> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = format!("the thread of vCPU {} died of a bug in perfvisor", self.index);
+            self.report.stopped(self.index, Stop::Failed(reason));
+        }
+    }
+}
+
+struct Thread<'a, D, R: Report> {
+    doors: D,
+    commands: Receiver<Command>,
+    report: Reporting<R>,
+    kicks: kick::Enrolled<'a>,
+}
+
+impl<D: Counting, R: Report> Thread<'_, D, R> {
     fn main(mut self, fd: &mut VcpuFd) -> VcpuDump {
-        let kicks = kick::enrol(fd);
         let mut state = State::Paused;
         loop {
             state = match state {
@@ -146,7 +163,7 @@ impl<D: Counting, R: Report> Thread<D, R> {
                         Next::Stop(stop) => self.stop(stop),
                     },
                     Err(e) if e.errno() == libc::EINTR => {
-                        kicks.clear();
+                        self.kicks.clear();
                         let mut next = State::Running;
                         while let Ok(command) = self.commands.try_recv() {
                             next = self.obey(command, next);
@@ -175,7 +192,7 @@ impl<D: Counting, R: Report> Thread<D, R> {
     }
 
     fn stop(&mut self, stop: Stop) -> State {
-        self.report.stopped(self.index, stop);
+        self.report.report.stopped(self.report.index, stop);
         State::Paused
     }
 }

@@ -13,6 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::control::Control;
 use super::queues::{CONTROL_RX, CONTROL_TX, QUEUE_SIZE, RX, TX, Taken, fill, take, usable};
 use super::transport::{MmioTransport, State};
+use crate::say::say;
 
 /// What is behind the port.
 pub trait PortBackend {
@@ -99,9 +100,9 @@ impl<B: PortBackend> SessionConsole<B> {
         if state.is_live()
             && let Err(reason) = self.process_queues(&mut state)
         {
-            eprintln!(
-                "perfvisor: session console: the guest's driver offered {reason}; the device waits for its reset"
-            );
+            say(format_args!(
+                "session console: the guest's driver offered {reason}; the device waits for its reset"
+            ));
             transport.needs_reset(&mut state);
         }
         drop(state);
@@ -217,9 +218,9 @@ impl<B: PortBackend> MutEventSubscriber for SessionConsole<B> {
 
     fn init(&mut self, ops: &mut EventOps<'_>) {
         if let Err(error) = ops.add(Events::new(&self.events, EventSet::IN)) {
-            eprintln!(
-                "perfvisor: session console: cannot watch its events: {error}; commands in the guest will not run"
-            );
+            say(format_args!(
+                "session console: cannot watch its events: {error}; commands in the guest will not run"
+            ));
         }
     }
 }

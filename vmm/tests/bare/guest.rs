@@ -232,17 +232,33 @@ pub(crate) struct Ran {
 
 /// A machine with the script's image as its kernel, paused.
 pub(crate) fn machine(model: Model, vcpus: u32, script: &[Step]) -> (Machine, impl FnOnce() -> Vec<u8>) {
-    machine_of(model, vcpus, &image(script))
+    machine_of(model, vcpus, &image(script), |_| PerfPmu::new())
+}
+
+/// The same; `host` makes the source of counts in each vCPU's thread.
+pub(crate) fn machine_with_host(
+    script: &[Step],
+    host: impl Fn(u64) -> PerfPmu + Clone + Send + 'static,
+) -> Machine {
+    machine_of(Model::K8, 1, &image(script), host).0
 }
 
 /// Run a machine with `image` as its kernel until it stops.
 pub(crate) fn run_image(image: &[u8]) -> Stop {
-    let (machine, _) = machine_of(Model::Generic, 1, image);
+    let (machine, _) = machine_of(Model::Generic, 1, image, |_| PerfPmu::new());
     machine.run();
     wait(&machine)
 }
 
-fn machine_of(model: Model, vcpus: u32, image: &[u8]) -> (Machine, impl FnOnce() -> Vec<u8> + use<>) {
+fn machine_of<F>(
+    model: Model,
+    vcpus: u32,
+    image: &[u8],
+    host: F,
+) -> (Machine, impl FnOnce() -> Vec<u8> + use<F>)
+where
+    F: Fn(u64) -> PerfPmu + Clone + Send + 'static,
+{
     let folder = tempfile::tempdir().unwrap();
     let kernel = folder.path().join("bzImage");
     std::fs::write(&kernel, image).unwrap();
@@ -257,7 +273,7 @@ fn machine_of(model: Model, vcpus: u32, image: &[u8]) -> (Machine, impl FnOnce()
     let serial = Collected::default();
     let console = Box::new(serial.clone());
     let kvm = kvm_ioctls::Kvm::new().unwrap();
-    let machine = Machine::new(&kvm, &config, Some(console), |_| PerfPmu::new()).unwrap();
+    let machine = Machine::new(&kvm, &config, Some(console), host).unwrap();
     (machine, move || serial.0.lock().unwrap().clone())
 }
 

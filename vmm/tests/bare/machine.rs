@@ -5,8 +5,9 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use perfvisor::devices::ports::Stop;
 use vpmu::Model;
+use vpmu::perf::PerfPmu;
 
-use crate::guest::{Given, Step, image, machine, run, wait};
+use crate::guest::{Given, Step, image, machine, machine_with_host, run, wait};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -86,6 +87,24 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("machine_ended_before_it_ran", || {
             let (machine, _) = machine(Model::K8, 3, &[]);
             assert_eq!(machine.end().len(), 3);
+            Ok(())
+        }),
+        Trial::test("machine_a_dump_asked_for_before_the_vcpu_was_ready_is_answered", || {
+            let slow = |_| {
+                std::thread::sleep(Duration::from_millis(300));
+                PerfPmu::new()
+            };
+            let machine = machine_with_host(&[Step::Spin(u64::MAX)], slow);
+            machine.run();
+            machine.remotes()[0].dump().recv_timeout(Duration::from_secs(3))?;
+            Ok(())
+        }),
+        Trial::test("machine_a_vcpu_whose_thread_dies_stops_it", || {
+            let machine = machine_with_host(&[], |_| panic!("a bug, made for this test"));
+            machine.run();
+            let Stop::Failed(reason) = wait(&machine) else { return Err("another stop".into()) };
+            assert!(reason.contains("vCPU 0"), "{reason}");
+            assert!(machine.end().is_empty());
             Ok(())
         }),
         Trial::test("machine_stop_is_reported_once", || {

@@ -354,8 +354,16 @@ struct Clients {
 
 impl MutEventSubscriber for Clients {
     fn process(&mut self, _: Events, _: &mut EventOps<'_>) {
-        while let Ok((client, _)) = self.listener.accept() {
-            control::serve(client, Arc::clone(&self.subject));
+        loop {
+            match self.listener.accept() {
+                Ok((client, _)) => control::serve(client, Arc::clone(&self.subject)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    // No descriptors left, say. The client still waits, so the event comes again at once.
+                    std::thread::sleep(Duration::from_millis(50));
+                    break;
+                }
+            }
         }
     }
 

@@ -173,6 +173,8 @@ impl<'a> LabMachine<'a> {
         }
         let listeners = inherited.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
         inherited.push(alive.into());
+        // The last machine's may be what somebody still wants to read: how it ended.
+        let _ = fs::rename(self.console_log(), self.file("console.log.old"));
         fs::write(self.console_log(), "")?;
         let log = File::create(self.file("qemu.log"))?;
         let mut command = Command::new(&self.config.qemu);

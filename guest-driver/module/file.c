@@ -31,6 +31,20 @@ static void vperfctr_seal(struct vm_area_struct *vma)
 #endif
 }
 
+/* Only where MADV_DONTNEED took away what vperfctr_mmap() had put there. */
+static vm_fault_t vperfctr_fault(struct vm_fault *vmf)
+{
+	struct vperfctr *state = vmf->vma->vm_file->private_data;
+
+	vmf->page = virt_to_page(state->counters.page);
+	get_page(vmf->page);
+	return 0;
+}
+
+static const struct vm_operations_struct vperfctr_vm_ops = {
+	.fault = vperfctr_fault,
+};
+
 /* One page, shared, to be read and nothing else. */
 static int vperfctr_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -41,6 +55,7 @@ static int vperfctr_mmap(struct file *file, struct vm_area_struct *vma)
 	    (VM_READ | VM_SHARED))
 		return -EPERM;
 	vperfctr_seal(vma);
+	vma->vm_ops = &vperfctr_vm_ops;
 	return vm_insert_page(vma, vma->vm_start,
 			      virt_to_page(state->counters.page));
 }

@@ -12,10 +12,11 @@
 #include <linux/ptrace.h>
 #include <linux/rcupdate.h>
 #include <linux/thread_info.h>
+#include <asm/syscall.h>
 
 #include "vperfctr.h"
 
-static long syscall_dispatch(unsigned long nr, unsigned long a, unsigned long b,
+static long syscall_dispatch(int nr, unsigned long a, unsigned long b,
 			     unsigned long c)
 {
 	switch (nr) {
@@ -37,17 +38,17 @@ static long syscall_dispatch(unsigned long nr, unsigned long a, unsigned long b,
 }
 
 /* Takes the place of sys_ni_syscall, on its stack and with its argument. */
-static long syscall_enter(const struct pt_regs *regs)
+static long syscall_enter(struct pt_regs *regs)
 {
+	int nr = syscall_get_nr(current, regs);
 	long result;
 
 	/* The i386 ABI: also int $0x80 in a 64-bit program. */
 	if (in_ia32_syscall())
-		result = syscall_dispatch(regs->orig_ax, (u32)regs->bx,
-					  (u32)regs->cx, (u32)regs->dx);
+		result = syscall_dispatch(nr, (u32)regs->bx, (u32)regs->cx,
+					  (u32)regs->dx);
 	else
-		result = syscall_dispatch(regs->orig_ax, regs->di, regs->si,
-					  regs->dx);
+		result = syscall_dispatch(nr, regs->di, regs->si, regs->dx);
 
 	/* What is left to run of this function is syscalls_exit()'s care. */
 	module_put(THIS_MODULE);
@@ -57,10 +58,9 @@ static long syscall_enter(const struct pt_regs *regs)
 /* In the breakpoint's handler, which must not sleep: the call itself may. */
 static int syscall_divert(struct kprobe *probe, struct pt_regs *regs)
 {
-	const struct pt_regs *user_regs = (const struct pt_regs *)regs->di;
+	int nr = syscall_get_nr(current, (struct pt_regs *)regs->di);
 
-	if (user_regs->orig_ax < PERFCTR_NR_INFO ||
-	    user_regs->orig_ax > PERFCTR_NR_READ ||
+	if (nr < PERFCTR_NR_INFO || nr > PERFCTR_NR_READ ||
 	    !try_module_get(THIS_MODULE))
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)syscall_enter);

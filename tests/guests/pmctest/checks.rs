@@ -1,5 +1,6 @@
 //! All checks, by subject.
 
+mod calls;
 mod control;
 mod door;
 mod exact;
@@ -17,6 +18,7 @@ use crate::Check;
 pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     [
         info::CHECKS,
+        calls::CHECKS,
         control::CHECKS,
         pointers::CHECKS,
         mapping::CHECKS,
@@ -36,6 +38,7 @@ pub(crate) fn child(role: &str) -> Result<()> {
         inherit::BYSTANDER => Ok(()),
         inherit::KEPT => inherit::kept(),
         inherit::GIVER => inherit::giver(),
+        inherit::VICTIM => inherit::victim(),
         _ => bail!("there is no such role"),
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use libvperfctr::{Counter, Vperfctr, a_mode};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::Check;
 use crate::measured::Measured;
@@ -15,6 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "exact-migrating", run: migrating },
     Check { name: "exact-threads-of-one-cpu", run: threads_of_one_cpu },
     Check { name: "exact-threads-everywhere", run: threads_everywhere },
+    Check { name: "exact-more-events-than-counters", run: more_events_than_counters },
 ];
 
 /// Lengths long enough to be interrupted now and then, and short enough not to be.
@@ -73,12 +76,56 @@ fn together(number: usize, cpu: Option<usize>) -> Result<()> {
         let threads: Vec<_> = (0..number).map(|_| scope.spawn(measure)).collect();
         scope.spawn(|| {
             start.wait();
-            LENGTHS.into_iter().for_each(tests::workload::spin);
+            LENGTHS.into_iter().for_each(spin);
         });
         for (i, thread) in threads.into_iter().enumerate() {
             let outcome = thread.join();
             ensure!(outcome.is_ok(), "thread {i} panicked");
             outcome.expect("just seen").with_context(|| format!("thread {i} of {number}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// User mode, kernel mode, both: of instructions, branches, cycles.
+const LEVELS: [[u32; 3]; 3] = [
+    [0x0041_00C0, 0x0042_00C0, 0x0043_00C0],
+    [0x0041_00C2, 0x0042_00C2, 0x0043_00C2],
+    [0x0041_0076, 0x0042_0076, 0x0043_0076],
+];
+
+/// Threads that take turns with nine events, more than a host has counters, so that each pushes out what others
+/// need. What a thread did in user mode and in the kernel is what it did, to the event.
+fn more_events_than_counters() -> Result<()> {
+    let measure = |id: usize| -> Result<()> {
+        let [user, kernel, both] = LEVELS[id % 2];
+        let events = [user, kernel, both, LEVELS[2][id % 3]];
+        let counter = |(pmc, evntsel)| Counter { evntsel, escr: 0, pmc };
+        let state = Vperfctr::create()?;
+        state.control(&a_mode(true, &(0..).zip(events).map(counter).collect::<Vec<_>>())?)?;
+        let each = [INSTRUCTIONS_PER_ITERATION, BRANCHES_PER_ITERATION][id % 2];
+        let mut overhead = None;
+        for round in 0..60 {
+            let iterations = 1 + round * 500;
+            let before = state.sums()?;
+            spin(iterations);
+            sched_yield();
+            spin(iterations);
+            let after = state.sums()?;
+            let [user, kernel, both] = [0, 1, 2].map(|i| after.pmc[i] - before.pmc[i]);
+            ensure!(user + kernel == both, "round {round}: {user} and {kernel} make {both}");
+            let beyond = user.checked_sub(2 * iterations * each).context("events are lost")?;
+            // The first round takes the branches of a first time.
+            let expected = if round == 0 { beyond } else { *overhead.get_or_insert(beyond) };
+            ensure!(beyond == expected, "round {round}: {beyond} beyond the iterations, expected {expected}");
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..12).map(|id| scope.spawn(move || measure(id))).collect();
+        for (id, thread) in threads.into_iter().enumerate() {
+            let outcome = thread.join().ok().context("panicked");
+            outcome.and_then(|result| result).with_context(|| format!("thread {id}"))?;
         }
         Ok(())
     })

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use libvperfctr::layout::VperfctrControl;
@@ -16,12 +17,13 @@ use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::Check;
 use crate::expect::{equal, refused};
-use crate::measured::{INSTRUCTIONS_AT, Measured, control};
+use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, Measured, control};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "inherit-not-by-fork", run: not_by_fork },
     Check { name: "inherit-by-exec", run: by_exec },
     Check { name: "inherit-by-passing", run: by_passing },
+    Check { name: "inherit-from-the-killed", run: from_the_killed },
 ];
 
 /// A child that does nothing.
@@ -31,6 +33,11 @@ pub(super) const KEPT: &str = "kept";
 /// A child that gives its counters away and ends.
 pub(super) const GIVER: &str = "giver";
 
+/// A child that gives away the counters of all its threads and then never ends.
+pub(super) const VICTIM: &str = "victim";
+
+/// Threads of [`victim`].
+const VICTIMS: usize = 8;
 /// Iterations of [`giver`].
 const GIVEN: u64 = 1_000_000;
 
@@ -115,4 +122,49 @@ pub(super) fn giver() -> Result<()> {
     pass::send(io::stdin(), measured.state.as_fd())?;
     spin(GIVEN);
     Ok(())
+}
+
+/// A process killed while all its threads count leaves final counts behind.
+fn from_the_killed() -> Result<()> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = role(VICTIM);
+    let mut child = command.stdin(OwnedFd::from(theirs)).spawn()?;
+    drop(command);
+    let receive = || Ok(Vperfctr::from(pass::receive(&ours).context("no descriptor came from the child")?));
+    let states: Vec<_> = (0..VICTIMS).map(|_| receive()).collect::<Result<_>>()?;
+    for state in &states {
+        refused("a read of somebody else's counters", state.sums(), Errno::SRCH)?;
+    }
+    child.kill()?;
+    // The process has ended when its last thread has.
+    child.wait()?;
+    for state in states {
+        let page = state.map()?;
+        let last = state.sums()?;
+        equal("cstatus", page.state().cstatus, 0)?;
+        equal("page", page.sums(), last)?;
+        ensure!(last.pmc[INSTRUCTIONS_AT] > 0, "nothing was counted");
+        let (instructions, branches) = (last.pmc[INSTRUCTIONS_AT], last.pmc[BRANCHES_AT]);
+        ensure!(branches < instructions, "{branches} branches of {instructions} instructions");
+    }
+    Measured::start()?.is_exact()
+}
+
+/// In the child: as many threads as there are to be, until somebody kills them.
+pub(super) fn victim() -> Result<()> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..VICTIMS)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    let measured = Measured::start()?;
+                    pass::send(io::stdin(), measured.state.as_fd())?;
+                    loop {
+                        spin(10_000);
+                        rustix::thread::sched_yield();
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().ok().context("a thread panicked")?)
+    })
 }

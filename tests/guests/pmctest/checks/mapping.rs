@@ -6,11 +6,15 @@ use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::ptr::null_mut;
 use std::slice;
+use std::thread;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use libvperfctr::layout::{CpuState, SumCtrs};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap, mprotect, mremap, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mprotect, mremap, munmap,
+};
+use rustix::thread::sched_yield;
 use tests::workload::spin;
 
 use crate::Check;
@@ -23,6 +27,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "mapping-one-page", run: one_page },
     Check { name: "mapping-rest-is-zero", run: rest_is_zero },
     Check { name: "mapping-outlives-descriptor", run: outlives_descriptor },
+    Check { name: "mapping-comes-back", run: comes_back },
+    Check { name: "mapping-tsc-never-goes-back", run: tsc_never_goes_back },
 ];
 
 const PAGE: usize = 4096;
@@ -139,4 +145,43 @@ fn outlives_descriptor() -> Result<()> {
         Measured::start()?.state.unlink()?;
     }
     equal("sums of the mapping, later", page.sums(), last)
+}
+
+/// Where a program gave the page up, it finds the same page again.
+fn comes_back() -> Result<()> {
+    let measured = Measured::start()?;
+    // SAFETY: the mapping is of the size of the state it shows, which nobody reads while it is replaced.
+    let sums = unsafe {
+        let page = map(&measured, PAGE, ProtFlags::READ, 0)?;
+        madvise(page, PAGE, Advice::LinuxDontNeed)?;
+        let state = page.cast::<CpuState>().read_volatile();
+        munmap(page, PAGE)?;
+        state.tsc_sum
+    };
+    ensure!(sums <= measured.state.sums()?.tsc, "a TSC sum of {sums} in the page");
+    measured.is_exact()
+}
+
+/// Threads that are switched and moved all the time read the TSC by the page alone.
+fn tsc_never_goes_back() -> Result<()> {
+    let read = || -> Result<()> {
+        let measured = Measured::start()?;
+        let page = measured.state.map()?;
+        let mut last = 0;
+        for round in 0..30_000 {
+            if round % 1000 == 0 {
+                sched_yield();
+            }
+            let now = page.tsc().context("the TSC is off")?;
+            ensure!(now >= last, "round {round}: {now} after {last}");
+            last = now;
+        }
+        let read = measured.state.sums()?.tsc;
+        ensure!(read >= last, "{read} by the call, after {last} by the page");
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..5).map(|_| scope.spawn(read)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().ok().context("a thread panicked")?)
+    })
 }

@@ -35,6 +35,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("power-off-at-the-shell", power::off_at_the_shell),
     ("restart-at-the-shell", power::restart_at_the_shell),
     ("panic-at-boot", power::panic_at_boot),
+    ("insistence", power::insistence),
     ("kernel-missing", refusals::kernel_missing),
     ("kernel-truncated", refusals::kernel_truncated),
     ("kernel-no-kernel", refusals::kernel_no_kernel),

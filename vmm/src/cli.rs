@@ -27,7 +27,7 @@ pub enum Command {
     ///
     /// The command's standard input, output and error are this command's. The exit status is the command's; 128+N
     /// when signal N killed it, 126 when it cannot be executed, 127 when it is not found, 125 when perfvisor itself
-    /// fails.
+    /// fails. Signals are passed on to the command; three SIGINT or SIGTERM within 5 seconds end the machine.
     Run(Run),
     /// Show what every vCPU of a running machine has counted
     Dump(Dump),

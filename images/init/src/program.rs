@@ -57,6 +57,21 @@ fn exec_error(program: &OsStr, error: &io::Error) -> ExecError {
     }
 }
 
+/// A file that was just stored may be "busy" for an instant: a program that another session starts at this moment has
+/// our descriptor of it until it executes.
+fn spawn(command: &mut Command, reaper: &Reaper) -> io::Result<(Pid, Arc<Exit>)> {
+    const TRIES: u32 = 50;
+    for _ in 1..TRIES {
+        match reaper.spawn(command) {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+    reaper.spawn(command)
+}
+
 impl Program {
     /// Starts it, in a session and process group of its own.
     pub fn start(exec: &Exec, reaper: &Reaper) -> Result<Self, ExecError> {
@@ -121,7 +136,7 @@ impl Program {
             ioctl_fionbio(end, true)?;
         }
         own_session(command, tty.is_some());
-        let started = reaper.spawn(command);
+        let started = spawn(command, reaper);
         // Our copies of the program's ends would keep its pipes open.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let (pid, exit) = started?;

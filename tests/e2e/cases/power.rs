@@ -57,3 +57,25 @@ pub(super) fn panic_at_boot() -> Result<()> {
     let ended = perfvisor::run(options, b"", BOOT_LIMIT)?;
     ended.expect_refusal(RUN_FAILED, &["the guest restarted before it was ready", "kernel panic"])
 }
+
+/// A command that ignores signals is ended by insistence; so is one in a machine that hangs.
+pub(super) fn insistence() -> Result<()> {
+    let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let mut command = perfvisor::command(["run", "--name", "test-insist", "--", "sh", "-c", script])?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = Guarded::spawn(&mut command)?;
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().context("no pipe")?).read_line(&mut line)?;
+    ensure!(line == "ready\n", "the guest said {line:?}");
+    let pid = child.0.id().to_string();
+    let terminate = || std::process::Command::new("kill").args(["-TERM", &pid]).status();
+    ensure!(terminate()?.success(), "kill failed");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    ensure!(child.0.try_wait()?.is_none(), "the first signal is the command's, which ignores it");
+    for _ in 0..2 {
+        ensure!(terminate()?.success(), "kill failed");
+    }
+    let status = child.wait(std::time::Duration::from_secs(20))?;
+    ensure!(status == Some(128 + 15), "ended with {status:?}, expected 143");
+    Ok(())
+}

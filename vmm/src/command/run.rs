@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,7 +14,6 @@ use images::layout::Layout;
 use images::overlay::Overlay;
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use vmm_sys_util::epoll::EventSet;
 use vpmu::perf::PerfPmu;
 use vpmu::{HostFamily, PmuConfig};
@@ -24,7 +22,7 @@ use crate::cli::{Pmu, Run};
 use crate::control::{self, Subject};
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
-use crate::guest_session::{Command, GuestSession, Terminal, on_terminal};
+use crate::guest_session::{Caught, Command, GuestSession, Signals, Terminal, on_terminal};
 use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
@@ -271,10 +269,13 @@ fn supervise(
         };
         let events = manager.run_with_timeout(patience).map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
         let mut session = lock(&session);
-        for signal in lock(signals).taken() {
+        while let Some(caught) = lock(signals).caught() {
             // The command decides what a signal means; without one it ends the machine.
-            if stop.is_some() || !session.backend_mut().signal(signal) {
-                return Ok(End::Status(128 + signal as u8));
+            match caught {
+                Caught::ForCommand(signal) if stop.is_none() && session.backend_mut().signal(signal) => {}
+                Caught::ForCommand(signal) | Caught::ForPerfvisor(signal) => {
+                    return Ok(End::Status(128 + signal as u8));
+                }
             }
         }
         session.process();
@@ -387,38 +388,11 @@ impl MutEventSubscriber for Wake {
     }
 }
 
-/// Signals that are passed on to the command.
-struct Signals {
-    pipes: Vec<(i32, UnixStream)>,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let pipes = [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
-            .into_iter()
-            .map(|signal| {
-                let (ours, theirs) = UnixStream::pair()?;
-                ours.set_nonblocking(true)?;
-                signal_hook::low_level::pipe::register(signal, theirs)?;
-                Ok((signal, ours))
-            })
-            .collect::<io::Result<_>>()?;
-        Ok(Self { pipes })
-    }
-
-    /// The signals that came since the last time.
-    fn taken(&mut self) -> Vec<i32> {
-        use std::io::Read;
-        let came = |pipe: &UnixStream| matches!((&mut &*pipe).read(&mut [0u8; 64]), Ok(count) if count > 0);
-        self.pipes.iter().filter(|(_, pipe)| came(pipe)).map(|(signal, _)| *signal).collect()
-    }
-}
-
 impl MutEventSubscriber for Signals {
     fn process(&mut self, _: Events, _: &mut EventOps<'_>) {}
 
     fn init(&mut self, ops: &mut EventOps<'_>) {
-        for (_, pipe) in &self.pipes {
+        for pipe in self.pipes() {
             if let Err(e) = ops.add(Events::new(pipe, EventSet::IN)) {
                 say(format_args!("{e}; signals will not reach the command"));
             }

@@ -8,6 +8,7 @@ mod command;
 mod input;
 mod output;
 mod raw_terminal;
+mod signals;
 mod watch;
 
 use std::io;
@@ -22,6 +23,7 @@ use session::{
 use signal_hook::consts::SIGWINCH;
 
 pub use command::{Command, CopiedFile, Terminal};
+pub use signals::{Caught, Signals};
 
 use crate::virtio::PortBackend;
 use command::Prepared;

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use session::Outcome;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use crate::guest_session::GuestSession;
+use crate::guest_session::{Caught, GuestSession, Signals};
 use crate::virtio::PortBackend;
 
 /// A start that takes longer is worth a word.
@@ -19,34 +18,13 @@ const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 /// Most bytes read at once.
 const READ_SIZE: usize = 64 << 10;
 
-/// The signals that are the command's and not ours.
-#[derive(Debug)]
-pub(super) struct Signals(Vec<(i32, UnixStream)>);
-
-impl Signals {
-    pub(super) fn new() -> io::Result<Self> {
-        let watch = |signal| {
-            let (ours, theirs) = UnixStream::pair()?;
-            ours.set_nonblocking(true)?;
-            signal_hook::low_level::pipe::register(signal, theirs)?;
-            Ok((signal, ours))
-        };
-        [SIGINT, SIGTERM, SIGHUP, SIGQUIT].map(watch).into_iter().collect::<io::Result<_>>().map(Self)
-    }
-
-    /// A signal that arrived.
-    fn next(&self) -> Option<i32> {
-        let arrived = |mut stream: &UnixStream| matches!(stream.read(&mut [0; 64]), Ok(count) if count > 0);
-        self.0.iter().find(|(_, stream)| arrived(stream)).map(|&(signal, _)| signal)
-    }
-}
-
 /// How attending a session ended.
 #[derive(Debug)]
 pub(super) enum End {
     /// The session is over.
     Outcome(Outcome),
-    /// A signal came when there was no command to receive it: not yet, or no more while a slow reader takes the rest.
+    /// A signal came when there was no command to receive it (not yet, or no more while a slow reader takes the rest),
+    /// or came again and again.
     Signal(i32),
     /// The machine hung up before its agent answered.
     HungUp,
@@ -58,7 +36,7 @@ pub(super) enum End {
 pub(super) fn attend(
     mut stream: &UnixStream,
     session: &mut GuestSession,
-    signals: &Signals,
+    signals: &mut Signals,
     start_timeout: Duration,
 ) -> io::Result<End> {
     let mut progress = Progress::new();
@@ -81,9 +59,10 @@ pub(super) fn attend(
         if let Some(outcome) = session.outcome() {
             return Ok(End::Outcome(outcome.clone()));
         }
-        while let Some(signal) = signals.next() {
-            if !session.signal(signal) {
-                return Ok(End::Signal(signal));
+        while let Some(signal) = signals.caught() {
+            match signal {
+                Caught::ForCommand(signal) if session.signal(signal) => {}
+                Caught::ForCommand(signal) | Caught::ForPerfvisor(signal) => return Ok(End::Signal(signal)),
             }
         }
         if session.is_waiting_for_agent() && Instant::now() >= deadline {
@@ -135,7 +114,7 @@ fn wait(
     interest.set(PollFlags::IN, session.wants_input());
     interest.set(PollFlags::OUT, !session.output().is_empty());
     let mut fds = vec![PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)];
-    fds.extend(signals.0.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::IN)));
+    fds.extend(signals.pipes().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
     // Without interest it would still report a hang-up, for ever, while a slow reader takes the last output.
     if !session.is_over() && !interest.is_empty() {
         fds.push(PollFd::new(stream, interest));

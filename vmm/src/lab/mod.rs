@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use session::EXIT_OWN_FAILURE;
 
-use crate::guest_session::{Command, GuestSession};
+use crate::guest_session::{Command, GuestSession, Signals};
 use crate::say::say;
 use client::End;
 use machine::{LabMachine, Running};
@@ -80,7 +80,7 @@ impl LabConfig {
 pub fn run(config: &LabConfig, command: Command) -> io::Result<ExitCode> {
     let machine = LabMachine::new(config)?;
     let mut session = GuestSession::new(command)?;
-    let signals = client::Signals::new()?;
+    let mut signals = Signals::new()?;
     // A machine that was about to power off hangs up on us before its agent has answered. The next one does not.
     for _ in 0..3 {
         let port = port::Port::take(&machine)?;
@@ -89,7 +89,7 @@ pub fn run(config: &LabConfig, command: Command) -> io::Result<ExitCode> {
             machine.await_end()?;
             continue;
         };
-        match client::attend(&stream, &mut session, &signals, config.start_timeout)? {
+        match client::attend(&stream, &mut session, &mut signals, config.start_timeout)? {
             End::Outcome(outcome) => {
                 explain(&outcome, &machine);
                 return Ok(ExitCode::from(outcome.code()));

@@ -257,10 +257,10 @@ mod tests {
         fs::set_permissions(&tool, fs::Permissions::from_mode(0o750)).unwrap();
         std::os::unix::fs::symlink("sub/tool", folder.path().join("link")).unwrap();
         let mut overlay = Overlay::new();
-        overlay.copy(&CopyRequest { host: folder.path().into(), guest: Some("/work".into()) }).unwrap();
+        overlay.copy(&CopyRequest { host: folder.path().into(), guest: Some("/data".into()) }).unwrap();
         let archive = overlay.to_cpio().unwrap();
         let entries = String::from_utf8_lossy(&archive).into_owned();
-        assert!(overlay.tree.contains("/work/link") && overlay.tree.contains("/work/sub/tool"));
+        assert!(overlay.tree.contains("/data/link") && overlay.tree.contains("/data/sub/tool"));
         assert!(entries.contains("000081e8"), "0100750 in hexadecimal");
     }
 }

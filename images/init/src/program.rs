@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{self, SigHandler, SigSet};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -294,11 +294,17 @@ fn winsize(size: WinSize) -> Winsize {
 }
 
 /// Makes the program the leader of a session, with its stdin as controlling terminal if it is one, and lets it
-/// receive all signals: the agent takes its own by a signalfd, and a blocked mask would be inherited.
+/// receive all signals: the agent takes its own by a signalfd, and a blocked mask would be inherited, as is a signal that
+/// whoever started the agent ignored (SIGINT, for one in the background of a shell).
 #[allow(unsafe_code)] // CommandExt::pre_exec is the only way to a controlling terminal.
 fn own_session(command: &mut Command, terminal: bool) {
     let enter = move || {
         SigSet::empty().thread_set_mask()?;
+        let fixed = |s: &signal::Signal| matches!(s, signal::SIGKILL | signal::SIGSTOP);
+        for number in signal::Signal::iterator().filter(|s| !fixed(s)) {
+            // SAFETY: the default needs no handler, and the closure runs where signal(2) may be called.
+            unsafe { signal::signal(number, SigHandler::SigDfl)? };
+        }
         rustix::process::setsid()?;
         if terminal {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;

@@ -21,10 +21,11 @@ struct Agent {
 }
 
 impl Agent {
+    /// As in the background of a shell, which ignores SIGINT: programs must not inherit that.
     fn start() -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_init"))
-            .arg("--serve-stdin")
+        let child = Command::new("/bin/sh")
+            .args(["-c", "trap '' INT; exec \"$0\" --serve-stdin", env!("CARGO_BIN_EXE_init")])
             .stdin(OwnedFd::from(theirs))
             .spawn()
             .unwrap();

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use images::layout::Layout;
 use images::overlay::CopyRequest;
 use vpmu::ModelChoice;
+
+use crate::guest_session::{Terminal, on_terminal};
 
 /// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
 #[derive(Debug, Parser)]
@@ -105,6 +108,29 @@ pub struct Run {
     /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub argv: Vec<OsString>,
+}
+
+impl Run {
+    /// The machine's name. The default names this process, which in the lab is not the one that runs the machine, so
+    /// that machines of several callers do not clash there.
+    pub fn machine_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| format!("vm-{}", std::process::id()))
+    }
+
+    /// The series, if the kernel is one that was set up rather than a file.
+    pub fn kernel_series(&self) -> Option<&'static str> {
+        Layout::series().find(|series| self.kernel.as_os_str() == *series)
+    }
+
+    /// Whether there is no command, but a shell.
+    pub fn is_shell(&self) -> bool {
+        self.argv.is_empty()
+    }
+
+    /// Whether what runs gets a terminal.
+    pub fn terminal(&self) -> Terminal {
+        if self.tty || (self.is_shell() && on_terminal()) { Terminal::Yes } else { Terminal::No }
+    }
 }
 
 /// Options of `dump`.

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use images::layout::{CACHE_VARIABLE, LAB_CACHE, Layout};
 
-use crate::cli::{Dump, Format, Lab, Pmu, Run, Source};
-use crate::guest_session::{Command, CopiedFile, Terminal, on_terminal};
+use crate::cli::{Dump, Lab, Pmu, Run};
+use crate::guest_session::{Command, CopiedFile, Terminal};
 use crate::lab::{self, LabConfig};
 use crate::place::INSIDE_LAB;
 use crate::registry;
@@ -80,11 +81,7 @@ pub fn simple(name: &str) -> Result<ExitCode> {
 
 /// `perfvisor dump` in the lab.
 pub fn dump(options: &Dump) -> Result<ExitCode> {
-    let format = match options.format {
-        Format::Table => "table",
-        Format::Json => "json",
-    };
-    let mut arguments: Vec<OsString> = vec!["dump".into(), "--format".into(), format.into()];
+    let mut arguments: Vec<OsString> = vec!["dump".into(), "--format".into(), word(&options.format)];
     // After "--", so that no name is taken for an option.
     arguments.extend(options.name.iter().flat_map(|name| ["--".into(), name.into()]));
     forward(arguments, Vec::new(), Terminal::No)
@@ -95,10 +92,8 @@ pub fn run(options: &Run) -> Result<ExitCode> {
     let mut files = Vec::new();
     let mut outputs = Vec::new();
     let (arguments, _overlay) = arguments(options, &mut files, &mut outputs)?;
-    let shell = options.argv.is_empty() && on_terminal();
-    let terminal = if options.tty || shell { Terminal::Yes } else { Terminal::No };
     let any_sent = !files.is_empty();
-    let status = forward(arguments, files, terminal)?;
+    let status = forward(arguments, files, options.terminal())?;
     if any_sent {
         discard(&place());
     }
@@ -130,14 +125,14 @@ fn arguments(
         files.push(CopiedFile { host: host.to_owned(), inside: inside.clone().into() });
         Ok(inside.into())
     };
-    // Named by the caller's process, so that machines of several callers do not clash.
-    let name = options.name.clone().unwrap_or_else(|| format!("vm-{}", process::id()));
-    option("name", name.into());
+    option("name", options.machine_name().into());
     option("vcpus", options.vcpus.to_string().into());
     option("memory", options.memory.0.to_string().into());
-    let built_in = Layout::series().any(|series| options.kernel.as_os_str() == series);
-    let kernel = &options.kernel;
-    option("kernel", if built_in { kernel.clone().into() } else { send("kernel", kernel)? });
+    let kernel = match options.kernel_series() {
+        Some(series) => series.into(),
+        None => send("kernel", &options.kernel)?,
+    };
+    option("kernel", kernel);
     if let Some(initrd) = &options.initrd {
         option("initrd", send("initrd", initrd)?);
     }
@@ -146,11 +141,7 @@ fn arguments(
         Pmu::Model(choice) => choice.to_string(),
     };
     option("pmu", pmu.into());
-    let source = match options.source {
-        Source::Auto => "auto",
-        Source::Perf => "perf",
-    };
-    option("source", source.into());
+    option("source", word(&options.source));
     let mut overlay = None;
     if !options.copies.is_empty() {
         // Made here: only this host has the files' shared libraries.
@@ -183,6 +174,12 @@ fn arguments(
         arguments.extend(options.argv.iter().cloned());
     }
     Ok((arguments, overlay))
+}
+
+/// A value as the command line writes it.
+fn word(value: &impl ValueEnum) -> OsString {
+    // Every value of ours can be written.
+    value.to_possible_value().map_or_else(OsString::new, |value| value.get_name().into())
 }
 
 /// Where the lab has what this process sent to it.

@@ -22,7 +22,7 @@ use crate::cli::{Pmu, Run};
 use crate::control::{self, Subject};
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
-use crate::guest_session::{Caught, Command, GuestSession, Signals, Terminal, on_terminal};
+use crate::guest_session::{Caught, Command, GuestSession, Signals};
 use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
@@ -54,8 +54,7 @@ enum End {
 /// Run a guest; returns the exit status.
 pub fn run(options: &Run) -> Result<u8> {
     let directory = registry::directory()?;
-    let name = options.name.clone().unwrap_or_else(|| format!("vm-{}", std::process::id()));
-    let claim = Claim::new(&directory, &name)?;
+    let claim = Claim::new(&directory, &options.machine_name())?;
     let config = config(options)?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
     // Files that cannot be written are found out now, not after hours; and while signals still end this process,
@@ -96,8 +95,7 @@ fn config(options: &Run) -> Result<Config> {
 /// The kernel and the initial RAM disk that belongs to it.
 fn images(options: &Run) -> Result<(PathBuf, Option<PathBuf>)> {
     let layout = Layout::open()?;
-    let known = options.kernel.to_str().filter(|name| Layout::series().any(|series| series == *name));
-    if let Some(series) = known {
+    if let Some(series) = options.kernel_series() {
         let image = layout
             .kernel(series)
             .with_context(|| format!("the {series} kernel is not there; {}", layout.remedy()))?;
@@ -164,10 +162,9 @@ fn core_khz() -> u32 {
 }
 
 fn command(options: &Run) -> Command {
-    let shell = options.argv.is_empty();
-    let argv = if shell { vec![OsString::from("/bin/sh"), "-l".into()] } else { options.argv.clone() };
-    let terminal = if options.tty || (shell && on_terminal()) { Terminal::Yes } else { Terminal::No };
-    Command { argv, terminal, ..Command::default() }
+    let argv =
+        if options.is_shell() { vec![OsString::from("/bin/sh"), "-l".into()] } else { options.argv.clone() };
+    Command { argv, terminal: options.terminal(), ..Command::default() }
 }
 
 /// Where the serial console goes.
@@ -323,7 +320,7 @@ fn report_outcome(outcome: &Outcome) -> u8 {
 fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestSession>, stop: Stop) -> End {
     let backend = session.backend_mut();
     let ready = !backend.is_waiting_for_agent();
-    let shell = options.argv.is_empty();
+    let shell = options.is_shell();
     let outcome = backend.outcome().cloned();
     // Restores the terminal before anything is printed.
     backend.fail("the machine stopped");

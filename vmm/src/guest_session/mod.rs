@@ -17,9 +17,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
 use rustix::termios::{isatty, tcgetwinsize};
-use session::{
-    EXIT_OWN_FAILURE, Event, ExitStatus, Hello, HostSession, Nonce, Outcome, Power, Stream, WinSize,
-};
+use session::{EXIT_OWN_FAILURE, Event, ExitStatus, HostSession, Nonce, Outcome, Stream, WinSize};
 use signal_hook::consts::SIGWINCH;
 
 pub use command::{Command, CopiedFile, Terminal};
@@ -48,8 +46,10 @@ pub struct GuestSession {
     /// Readable when the terminal changed its size.
     resized: Option<UnixStream>,
     raw: Option<RawTerminal>,
-    hello: Option<Hello>,
-    started: Option<u32>,
+    /// The agent answered.
+    answered: bool,
+    /// The command runs, or ran.
+    started: bool,
     outcome: Option<Outcome>,
     /// Output could not be written, for another reason than that nobody reads it.
     lost: bool,
@@ -79,21 +79,11 @@ impl GuestSession {
             stderr: Output::new(rustix::stdio::stderr()),
             resized,
             raw: None,
-            hello: None,
-            started: None,
+            answered: false,
+            started: false,
             outcome: None,
             lost: false,
         })
-    }
-
-    /// What the agent said of itself, once it answered.
-    pub fn hello(&self) -> Option<&Hello> {
-        self.hello.as_ref()
-    }
-
-    /// The process id the command has inside, once it runs.
-    pub fn started(&self) -> Option<u32> {
-        self.started
     }
 
     /// How it ended, once all its output was written.
@@ -116,15 +106,6 @@ impl GuestSession {
         self.host.as_mut().is_some_and(|host| host.signal(number))
     }
 
-    /// Asks the agent to power off or restart its machine; false if there is nobody to ask.
-    pub fn power(&mut self, power: Power) -> bool {
-        let host = self.host.as_mut();
-        host.is_some_and(|host| {
-            host.power(power);
-            host.is_synced()
-        })
-    }
-
     /// Ends the session for a reason of perfvisor's own.
     pub fn fail(&mut self, reason: impl Into<String>) {
         self.finish(Outcome::Failed(reason.into()));
@@ -132,7 +113,7 @@ impl GuestSession {
 
     /// True if not even the agent answered yet.
     pub fn is_waiting_for_agent(&self) -> bool {
-        self.hello.is_none() && self.outcome.is_none()
+        !self.answered && self.outcome.is_none()
     }
 
     fn finish(&mut self, outcome: Outcome) {
@@ -146,7 +127,7 @@ impl GuestSession {
         if self.outcome.is_some() {
             return;
         }
-        if self.started.is_some() {
+        if self.started {
             return self.fail("the machine restarted while the command ran");
         }
         let mut nonce = Nonce::default();
@@ -163,9 +144,9 @@ impl GuestSession {
     fn take_events(&mut self) {
         while let Some(event) = self.host.as_mut().and_then(HostSession::next_event) {
             match event {
-                Event::Ready(hello) => self.hello = Some(hello),
+                Event::Ready(_) => self.answered = true,
                 Event::File { .. } => {}
-                Event::Started(pid) => self.command_started(pid),
+                Event::Started(_) => self.command_started(),
                 Event::Output(Stream::Stdout, bytes) => self.stdout.push(&bytes),
                 Event::Output(Stream::Stderr, bytes) => self.stderr.push(&bytes),
                 Event::Log(text) => self.stderr.push(format!("perfvisor: {text}\n").as_bytes()),
@@ -174,8 +155,8 @@ impl GuestSession {
         }
     }
 
-    fn command_started(&mut self, pid: u32) {
-        self.started = Some(pid);
+    fn command_started(&mut self) {
+        self.started = true;
         // Should the machine restart, the command is not started again, and its files are of no use.
         self.prepared.files.clear();
         if self.prepared.terminal {
@@ -279,7 +260,7 @@ impl PortBackend for GuestSession {
     }
 
     fn closed(&mut self) {
-        if self.started.is_some() {
+        if self.started {
             self.fail("the machine went down or its agent died while the command ran");
         }
         self.host = None;

@@ -6,14 +6,14 @@
 
 use kvm_bindings::{KVM_PMU_CAP_DISABLE, kvm_enable_cap};
 use kvm_ioctls::{Cap, MsrExitReason, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
-use perfctr_abi::door;
+use vpmu::DOOR_MSRS;
 
 use super::Error;
 
 /// First register and number of registers. Sources: Intel SDM volume 4; AMD APM volume 2 appendix A.
 /// P5's CESR and counters (0x11 to 0x13) are left out: KVM's first clock interface has two of these numbers.
 const RANGES: [(u32, u32); 9] = [
-    (door::MSR_BASE, door::MSR_COUNT),
+    (DOOR_MSRS.start, DOOR_MSRS.end - DOOR_MSRS.start),
     // Intel counters, and their full-width aliases.
     (0xC1, 8),
     (0x4C1, 8),

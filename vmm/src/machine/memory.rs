@@ -7,7 +7,7 @@ use vm_memory::{Address, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, Gues
 use super::{Error, layout};
 
 /// Least memory with which a Debian kernel boots.
-pub const LEAST: u64 = 64 << 20;
+pub(super) const LEAST: u64 = 64 << 20;
 
 /// Bytes of a page; KVM maps whole ones.
 pub(super) const PAGE: u64 = 4 << 10;

@@ -27,7 +27,6 @@ use crate::dump::VcpuDump;
 use crate::vcpu::{Remote, Report, Vcpu};
 use crate::virtio::MmioTransport;
 use boot::Initrd;
-pub use memory::LEAST as LEAST_MEMORY;
 
 /// APIC ids are 8 bits in the tables that this machine writes, and 255 means all.
 pub const MOST_VCPUS: u8 = 254;

@@ -14,6 +14,7 @@ pub mod files;
 pub mod link;
 pub mod modules;
 pub mod options;
+pub mod perf_key;
 pub mod ports;
 pub mod power;
 pub mod processes;

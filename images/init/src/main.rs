@@ -14,7 +14,7 @@ use init::agent::{Machine, serve};
 use init::link::Carrier;
 use init::options::Options;
 use init::ports::Ports;
-use init::{boot, power};
+use init::{boot, perf_key, power};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,6 +71,8 @@ fn run_as_pid1() -> io::Result<()> {
     let signals =
         signals(&[Signal::SIGCHLD, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM, Signal::SIGINT])?;
     let options = boot::bring_up();
+    // Only the lab has an idle limit. Without perf nothing is patched either.
+    let _held = options.poweroff_idle.and_then(|_| perf_key::hold().ok());
     let machine = machine(power::stop_machine);
     let ports = Ports::new(Arc::clone(&machine))?;
     ports.scan();

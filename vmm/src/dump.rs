@@ -71,7 +71,7 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
     writeln!(out, "  tsc                  {:>19}", pmu.tsc)?;
     for event in &pmu.events {
         let loaded = if event.loaded { "" } else { "  (not loaded now)" };
-        writeln!(out, "  event 0x{:08X}     {:>19}{loaded}", event.evntsel, event.total)?;
+        writeln!(out, "  event {:<14} {:>19}{loaded}", event.select.to_string(), event.total)?;
     }
     if pmu.others != 0 {
         writeln!(out, "  other events         {:>19}", pmu.others)?;

@@ -19,6 +19,10 @@ pub struct PmuConfig {
     pub host: HostFamily,
     /// Core frequency that the guest is told, in kHz.
     pub core_khz: u32,
+    /// Whether the guest's own PMU registers work (the MSR door), or fault.
+    pub msr_door: bool,
+    /// Whether RDPMC faults in the guest, so that the guest driver has to stand in for it.
+    pub rdpmc_faults: bool,
 }
 
 /// One CPUID leaf; its sub-leaves are all the same.
@@ -57,7 +61,7 @@ pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
             eax: facts.counters,
             ebx: facts.width,
             ecx: config.core_khz,
-            edx: 0,
+            edx: if config.msr_door && config.rdpmc_faults { door::COUNTERS_RDPMC_WINDOW } else { 0 },
         },
     ]
 }
@@ -68,12 +72,18 @@ mod tests {
 
     #[test]
     fn a_k8_on_2_ghz() {
-        let config = PmuConfig { model: Model::K8, host: HostFamily::Amd, core_khz: 2_000_000 };
+        let config = PmuConfig {
+            model: Model::K8,
+            host: HostFamily::Amd,
+            core_khz: 2_000_000,
+            msr_door: true,
+            rdpmc_faults: true,
+        };
         let [signature, interface, counters] = door_cpuid(&config);
         let text = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes).concat();
         assert_eq!(text, b"perfvisorPMU");
         assert_eq!((signature.leaf, signature.eax), (0x4000_0100, 0x4000_0102));
-        assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 1, ebx: door::MSR_BASE, ecx: 13, edx: 2 });
-        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 0 });
+        assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 2, ebx: door::MSR_BASE, ecx: 13, edx: 6 });
+        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 1 });
     }
 }

@@ -3,6 +3,8 @@
 use perfctr_abi::door::result;
 use perfctr_abi::layout::{CpuControl, MAX_COUNTERS, cstatus};
 
+use crate::select::Select;
+
 /// Why control data was refused. `i` is the virtual index of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
@@ -58,7 +60,7 @@ pub struct Control(CpuControl);
 
 impl Control {
     /// The normal form of `raw`, whose counts have been checked to fit the arrays.
-    pub(crate) fn normalised(raw: &CpuControl) -> Self {
+    pub(crate) fn normalised(raw: &CpuControl, p4: bool) -> Self {
         let mut control = CpuControl {
             tsc_on: u32::from(raw.tsc_on != 0),
             nractrs: raw.nractrs,
@@ -68,6 +70,10 @@ impl Control {
         let len = counter_count(raw, MAX_COUNTERS as u32).unwrap_or(0);
         control.pmc_map[..len].copy_from_slice(&raw.pmc_map[..len]);
         control.evntsel[..len].copy_from_slice(&raw.evntsel[..len]);
+        if p4 {
+            control.p4 = raw.p4;
+            control.p4.escr[len..].fill(0);
+        }
         let actrs = (raw.nractrs as usize).min(len);
         control.ireset[actrs..len].copy_from_slice(&raw.ireset[actrs..len]);
         Self(control)
@@ -86,6 +92,19 @@ impl Control {
     /// Event select of each counter.
     pub fn evntsel(&self) -> &[u32] {
         &self.0.evntsel[..self.len()]
+    }
+
+    /// What each counter is told to count.
+    pub fn selects(&self) -> impl ExactSizeIterator<Item = Select> {
+        self.evntsel()
+            .iter()
+            .zip(&self.0.p4.escr)
+            .map(|(&evntsel, &escr)| Select { escr, ..Select::general(evntsel.into()) })
+    }
+
+    /// (Re)start value of counter `i`; `None` for an a-mode counter.
+    pub fn ireset(&self, i: usize) -> Option<i32> {
+        (self.0.nractrs as usize..self.len()).contains(&i).then(|| self.0.ireset[i])
     }
 
     /// `perfctr_mk_cstatus` of this control.
@@ -124,7 +143,7 @@ mod tests {
         raw.ireset = [-1; MAX_COUNTERS];
         raw.reserved = [9; 4];
         raw.p4.pebs_enable = 1;
-        let control = Control::normalised(&raw);
+        let control = Control::normalised(&raw, false);
         assert!(control.tsc_on());
         assert_eq!(control.evntsel(), [5]);
         assert_eq!(control.pmc_map(), [2]);

@@ -120,10 +120,10 @@ impl<H: HostPmu> VirtualPmu<H> {
     /// Load the events of `control`, so that what cannot count is refused now and not lost later.
     fn try_load<M: GuestMemory + ?Sized>(&mut self, control: &Control, mem: &M) -> Result<(), DoorError> {
         let mut events = [HostEvent { config: 0, usr: false, os: false }; MAX_COUNTERS];
-        for (event, &evntsel) in events.iter_mut().zip(control.evntsel()) {
-            *event = self.config.model.host_event(evntsel, self.config.host).ok_or(DoorError::Unsupported)?;
+        for (event, select) in events.iter_mut().zip(control.selects()) {
+            *event = self.config.model.host_event(select, self.config.host).ok_or(DoorError::Unsupported)?;
         }
-        let events = &events[..control.evntsel().len()];
+        let events = &events[..control.selects().len()];
         if events.iter().all(|&event| self.slots.counts(event)) {
             return Ok(());
         }
@@ -243,8 +243,8 @@ impl<H: HostPmu> VirtualPmu<H> {
         if self.placements.get(id).is_none() {
             let control = self.table.get(id).ok_or(DoorError::Again)?;
             let (config, totals) = (self.config, &mut self.totals);
-            let event = |evntsel| config.model.host_event(evntsel, config.host);
-            let placement = Placement::new(id, &control, event, |evntsel, event| totals.row(evntsel, event));
+            let event = |select| config.model.host_event(select, config.host);
+            let placement = Placement::new(id, &control, event, |select, event| totals.row(select, event));
             self.placements.insert(placement.ok_or(DoorError::Again)?);
         }
         let placement = self.placements.get_mut(id).ok_or(DoorError::Again)?;

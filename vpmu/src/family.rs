@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::control::{Control, ControlError, counter_count};
 use crate::host::HostEvent;
 use crate::host_family::HostFamily;
+use crate::registers::{Identity, Registers};
+use crate::select::Select;
 
 /// What a guest is told about its processor's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +29,29 @@ pub struct Facts {
     pub counters: u32,
     /// Their width in bits; 0 without counters.
     pub width: u32,
-    /// Bits of [`perfctr_abi::layout::feature`]. No RDPMC: that instruction never reaches the VMM.
+    /// Bits of [`perfctr_abi::layout::feature`]. No RDPMC: that instruction never reaches the VMM. PCINT: the
+    /// processor has overflow interrupts.
     pub features: u32,
+    /// How the processor calls itself; `None`: as the host does.
+    pub identity: Option<Identity>,
+    /// What CPUID says of its counters.
+    pub cpuid: PmuCpuid,
+    /// The registers behind the MSR door.
+    pub registers: Registers,
+    /// Whether delivery of a PMI sets the mask bit of LVTPC (Intel, see the
+    /// family's own file), or leaves it (AMD).
+    pub lvtpc_masks: bool,
+}
+
+/// What CPUID says of a processor's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PmuCpuid {
+    /// Leaf 0xA: EAX, EBX, ECX, EDX (SDM volume 2A, CPUID).
+    pub architectural: Option<[u32; 4]>,
+    /// Bits of leaf 8000_0001 ECX (APM volume 3, appendix E).
+    pub amd_extended_ecx: u32,
+    /// EBX of leaf 8000_0022, whose EAX is 1 then.
+    pub perfmon_v2: Option<u32>,
 }
 
 /// A guest PMU.
@@ -71,14 +94,14 @@ impl Model {
             Self::K8 => k8::check(control),
         }?;
         check_ireset(control)?;
-        Ok(Control::normalised(control))
+        Ok(Control::normalised(control, matches!(self.facts().registers, Registers::P4(_))))
     }
 
-    /// The event of a `host` that counts what `evntsel` counts on this model.
-    pub fn host_event(self, evntsel: u32, host: HostFamily) -> Option<HostEvent> {
+    /// The event of a `host` that counts what `select` counts on this model; `None`: the host has none.
+    pub fn host_event(self, select: Select, host: HostFamily) -> Option<HostEvent> {
         match self {
             Self::Generic => None,
-            Self::K7 | Self::K8 => amd_events::host_event(evntsel, host),
+            Self::K7 | Self::K8 => amd_events::host_event(select, host),
         }
     }
 

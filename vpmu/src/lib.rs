@@ -72,6 +72,8 @@ mod host_family;
 pub mod perf;
 mod period;
 mod placement;
+mod registers;
+mod select;
 pub mod sim;
 mod slots;
 mod snapshot;
@@ -81,9 +83,14 @@ mod virtual_pmu;
 
 pub use config::{CpuidLeaf, DOOR_MSRS, PmuConfig, door_cpuid};
 pub use control::{Control, ControlError};
-pub use family::{Facts, Model, ModelChoice, UnknownModel};
+pub use family::{Facts, Model, ModelChoice, PmuCpuid, UnknownModel};
 pub use host::{HostEvent, HostPmu, LoadError};
 pub use host_family::HostFamily;
+pub use registers::{
+    Block, CounterWrite, Enable, FixedRegisters, GlobalRegisters, Identity, P4Registers, P5Registers,
+    P6Registers, Registers,
+};
+pub use select::Select;
 pub use snapshot::{AttachedState, DoorCounts, EventTotal, Snapshot, WriteCounts};
 pub use table::ControlTable;
 pub use virtual_pmu::{MsrOutcome, VirtualPmu};

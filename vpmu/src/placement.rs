@@ -4,6 +4,7 @@ use perfctr_abi::layout::MAX_COUNTERS;
 
 use crate::control::Control;
 use crate::host::HostEvent;
+use crate::select::Select;
 use crate::totals::RowIndex;
 
 /// Entries of a vCPU's cache; two ids that differ by a multiple of this displace each other.
@@ -27,22 +28,22 @@ impl Placement {
     pub(crate) fn new(
         id: u64,
         control: &Control,
-        event: impl Fn(u32) -> Option<HostEvent>,
-        mut row: impl FnMut(u32, HostEvent) -> RowIndex,
+        event: impl Fn(Select) -> Option<HostEvent>,
+        mut row: impl FnMut(Select, HostEvent) -> RowIndex,
     ) -> Option<Self> {
         let nothing = HostEvent { config: 0, usr: false, os: false };
         let mut placement = Self {
             id,
             epoch: 0,
             tsc_on: control.tsc_on(),
-            len: control.evntsel().len(),
+            len: control.selects().len(),
             events: [nothing; MAX_COUNTERS],
             slots: [None; MAX_COUNTERS],
             rows: [RowIndex::OTHERS; MAX_COUNTERS],
         };
-        for (i, &evntsel) in control.evntsel().iter().enumerate() {
-            placement.events[i] = event(evntsel)?;
-            placement.rows[i] = row(evntsel, placement.events[i]);
+        for (i, select) in control.selects().enumerate() {
+            placement.events[i] = event(select)?;
+            placement.rows[i] = row(select, placement.events[i]);
         }
         Some(placement)
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::family::Model;
+use crate::select::Select;
 
 /// The state of one vCPU's PMU at one moment. Totals include the period that is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,8 +50,9 @@ pub struct AttachedState {
 /// What one event select counted on this vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventTotal {
-    /// The guest's event select.
-    pub evntsel: u32,
+    /// What the guest's counter is told to count.
+    #[serde(flatten)]
+    pub select: Select,
     /// The sum over all states and periods. Two counters of one state with this event count twice.
     pub total: u64,
     /// Whether a host counter is loaded with it and counts, now.

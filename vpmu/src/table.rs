@@ -146,7 +146,13 @@ mod tests {
         let mem = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
         let table = ControlTable::new();
         let next_id = table.intern(&control(0xC0));
-        let config = crate::PmuConfig { model: Model::K8, host: crate::HostFamily::Amd, core_khz: 1 };
+        let config = crate::PmuConfig {
+            model: Model::K8,
+            host: crate::HostFamily::Amd,
+            core_khz: 1,
+            msr_door: false,
+            rdpmc_faults: true,
+        };
         let mut pmu = crate::VirtualPmu::new(config, Arc::clone(&table), crate::sim::SimPmu::new(4));
         pmu.wrmsr(MSR_BASE + MSR_PAGE, 0x1001, &mem);
         let mut ring = move |number| {

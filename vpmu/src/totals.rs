@@ -1,6 +1,7 @@
 //! What a vCPU has counted, by guest event.
 
 use crate::host::HostEvent;
+use crate::select::Select;
 use crate::snapshot::EventTotal;
 
 /// Distinct events that get a row of their own.
@@ -17,7 +18,7 @@ pub(crate) struct Totals {
 
 #[derive(Debug)]
 struct Row {
-    evntsel: u32,
+    select: Select,
     event: HostEvent,
     total: u64,
 }
@@ -36,15 +37,15 @@ impl Totals {
         Self { rows: Vec::new(), others: 0, tsc: 0 }
     }
 
-    /// The row of `evntsel`, made if there is room. A search: not for the hot path.
-    pub(crate) fn row(&mut self, evntsel: u32, event: HostEvent) -> RowIndex {
-        if let Some(index) = self.rows.iter().position(|row| row.evntsel == evntsel) {
+    /// The row of `select`, made if there is room. A search: not for the hot path.
+    pub(crate) fn row(&mut self, select: Select, event: HostEvent) -> RowIndex {
+        if let Some(index) = self.rows.iter().position(|row| row.select == select) {
             return RowIndex(index as u16);
         }
         if self.rows.len() == MAX_ROWS {
             return RowIndex::OTHERS;
         }
-        self.rows.push(Row { evntsel, event, total: 0 });
+        self.rows.push(Row { select, event, total: 0 });
         RowIndex((self.rows.len() - 1) as u16)
     }
 
@@ -63,7 +64,7 @@ impl Totals {
         mut loaded: impl FnMut(HostEvent) -> bool,
     ) -> (Vec<EventTotal>, u64) {
         let rows = self.rows.iter().enumerate().map(|(index, row)| EventTotal {
-            evntsel: row.evntsel,
+            select: row.select,
             total: row.total.wrapping_add(running(RowIndex(index as u16))),
             loaded: loaded(row.event),
         });
@@ -80,9 +81,9 @@ mod tests {
         let mut totals = Totals::new();
         let event = HostEvent { config: 0, usr: true, os: true };
         for evntsel in 0..300 {
-            let row = totals.row(evntsel, event);
+            let row = totals.row(Select::general(evntsel), event);
             totals.add(row, 2);
-            assert_eq!(totals.row(evntsel, event), row);
+            assert_eq!(totals.row(Select::general(evntsel), event), row);
         }
         let (rows, others) = totals.report(|row| u64::from(row == RowIndex::OTHERS), |_| false);
         assert_eq!(rows.len(), 256);

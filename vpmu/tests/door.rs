@@ -92,7 +92,8 @@ fn a_thread_is_counted_while_it_is_attached() {
 
     let shown = driver.pmu.snapshot();
     assert_eq!((shown.tsc, shown.lost, shown.others, shown.attached), (6000, 0, 0, None));
-    let rows: Vec<_> = shown.events.iter().map(|row| (row.evntsel, row.total, row.loaded)).collect();
+    let rows: Vec<_> =
+        shown.events.iter().map(|row| (row.select.evntsel as u32, row.total, row.loaded)).collect();
     assert_eq!(rows, [(USR | 0xC0, 2000, true), (OS | 0xC2, 20, true), (USR | OS | 0x76, 4400, true)]);
     assert_eq!(shown.writes, WriteCounts { made: 3, avoided: 6 });
 }

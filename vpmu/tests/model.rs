@@ -283,8 +283,12 @@ impl<'a> World<'a> {
         assert_eq!(shown.others, 0);
         let page = self.running(vcpu).map(state_page);
         assert_eq!(shown.attached.map(|attached| attached.page), page);
-        let totals: BTreeMap<u32, u64> =
-            shown.events.iter().filter(|row| row.total != 0).map(|row| (row.evntsel, row.total)).collect();
+        let totals: BTreeMap<u32, u64> = shown
+            .events
+            .iter()
+            .filter(|row| row.total != 0)
+            .map(|row| (row.select.evntsel as u32, row.total))
+            .collect();
         let mut expected = self.grand[vcpu].clone();
         expected.retain(|_, total| *total != 0);
         if !self.failures {

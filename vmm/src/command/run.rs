@@ -86,7 +86,13 @@ fn config(options: &Run) -> Result<Config> {
     let host = HostFamily::detect();
     let pmu = match options.pmu {
         Pmu::None => None,
-        Pmu::Model(choice) => Some(PmuConfig { model: choice.resolve(host), host, core_khz: core_khz() }),
+        Pmu::Model(choice) => Some(PmuConfig {
+            model: choice.resolve(host),
+            host,
+            core_khz: core_khz(),
+            msr_door: true,
+            rdpmc_faults: true,
+        }),
     };
     let initrd = Initrd { base: initrd, overlay: overlay(options)? };
     Ok(Config { vcpus: options.vcpus, memory: options.memory.0, kernel, initrd, cmdline, pmu })

@@ -268,7 +268,13 @@ where
         kernel,
         initrd: Initrd::default(),
         cmdline: String::new(),
-        pmu: Some(PmuConfig { model, host: HostFamily::Amd, core_khz: 1_000_000 }),
+        pmu: Some(PmuConfig {
+            model,
+            host: HostFamily::Amd,
+            core_khz: 1_000_000,
+            msr_door: true,
+            rdpmc_faults: true,
+        }),
     };
     let serial = Collected::default();
     let console = Box::new(serial.clone());

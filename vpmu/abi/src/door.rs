@@ -17,13 +17,17 @@ use crate::layout::CpuControl;
 pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
 /// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
 pub const LEAF_INTERFACE: u32 = 0x4000_0101;
-/// EAX: number of counters. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: 0.
+/// EAX: number of counters. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags, see
+/// [`COUNTERS_RDPMC_WINDOW`].
 pub const LEAF_COUNTERS: u32 = 0x4000_0102;
+
+/// Flag of [`LEAF_COUNTERS`]: RDPMC faults (#GP) in this guest, and [`MSR_RDPMC`] gives what it should have given.
+pub const COUNTERS_RDPMC_WINDOW: u32 = 1;
 
 /// EBX, ECX, EDX of [`LEAF_SIGNATURE`], in this order.
 pub const SIGNATURE: &[u8; 12] = b"perfvisorPMU";
 /// Version of the interface; a driver refuses any other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// First of the door's MSRs. The guest takes the number from CPUID, not from here.
 pub const MSR_BASE: u32 = 0x5046_5600;
@@ -32,18 +36,30 @@ pub const MSR_BASE: u32 = 0x5046_5600;
 pub const MSR_PAGE: u32 = 0;
 /// Offset of the doorbell: a write of an [`op`] performs it. #GP while no page is registered; reads are #GP.
 pub const MSR_DOORBELL: u32 = 1;
-/// How many MSRs the door has.
-pub const MSR_COUNT: u32 = 2;
+/// Offset of the registers that stand in for RDPMC of general counters: the `n`th reads as RDPMC with ECX = `n`
+/// does, or faults as it does. Read only.
+pub const MSR_RDPMC: u32 = 0x40;
+/// How many of them there are.
+pub const RDPMC_COUNT: u32 = 0x20;
+/// The same for ECX = 0x4000_0000 | `n`: Intel's fixed counters.
+pub const MSR_RDPMC_FIXED: u32 = 0x60;
+/// How many of them there are.
+pub const RDPMC_FIXED_COUNT: u32 = 0x10;
+/// Size of the door's range of MSRs. Those without a meaning fault.
+pub const MSR_COUNT: u32 = 0x70;
 
 /// Operations, written to the doorbell. A state address of 0 leaves that half of an operation out. Withdrawing
 /// the page ends the running period; registering another page does not.
 pub mod op {
     /// Validate `control`, keep a copy, give its `id`; write `cstatus`, `k1.id` and `pmc[].map` into the state
-    /// page `next` unless `next` is 0. EINVAL if the state is attached to this vCPU. Sums are left alone.
+    /// page `next` unless `next` is 0, and `ireset` into `pmc[].start` of its i-mode counters. EINVAL if the state is
+    /// attached to this vCPU. Sums are left alone.
     pub const UPDATE_CONTROL: u64 = 1;
     /// Add the running period of the attached state `prev` to its sums and detach it.
     pub const SUSPEND: u64 = 2;
-    /// Attach the state page `next` with the control `next_id` and begin a period. `prev` is ignored.
+    /// Attach the state page `next` with the control `next_id` and begin a period. `prev` is ignored. An i-mode
+    /// counter begins at `pmc[].start` of the page, sign-extended, and raises the guest's LVTPC when it steps from
+    /// negative to non-negative.
     pub const RESUME: u64 = 3;
     /// SUSPEND of `prev` and RESUME of `next` in one exit, with no event lost or shared between them.
     /// EFAULT: nothing was done. EAGAIN: `prev` was suspended, nothing is attached; go on with RESUME.
@@ -96,8 +112,9 @@ pub struct Page {
     /// Out, SUSPEND, SWITCH and SAMPLE: bit i set: counter i of `prev` stopped counting since it was attached or
     /// last sampled; its sum lacks what ran meanwhile.
     pub lost_prev: u32,
-    /// Zero.
-    pub reserved0: u32,
+    /// Out, SUSPEND, SWITCH and SAMPLE: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
+    /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
+    pub overflow_prev: u32,
     /// Zero.
     pub reserved: [u64; 2],
     /// In, UPDATE_CONTROL.
@@ -115,5 +132,5 @@ impl Default for Page {
 const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Page>() == 392 && offset_of!(Page, control) == 64 && offset_of!(Page, id) == 32);
-    assert!(offset_of!(Page, lost_prev) == 40);
+    assert!(offset_of!(Page, lost_prev) == 40 && offset_of!(Page, overflow_prev) == 44);
 };

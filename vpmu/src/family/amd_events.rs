@@ -16,6 +16,7 @@
 use super::p6_like::{OS, USR};
 use crate::host::HostEvent;
 use crate::host_family::HostFamily;
+use crate::select::Select;
 
 const EVENT: u32 = 0x0000_00FF;
 /// Event, unit mask, edge (18), invert (23) and counter mask: all that says what is counted.
@@ -23,7 +24,9 @@ const WHAT: u32 = EVENT | 0x0000_FF00 | 1 << 18 | 1 << 23 | 0xFF00_0000;
 
 const ON_INTEL: [(u32, u64); 4] = [(0x76, 0x3C), (0xC0, 0xC0), (0xC2, 0xC4), (0xC3, 0xC5)];
 
-pub(super) fn host_event(evntsel: u32, host: HostFamily) -> Option<HostEvent> {
+pub(super) fn host_event(select: Select, host: HostFamily) -> Option<HostEvent> {
+    // Bits 32 to 35 of the event came with Fam10h; K7 and K8 have none above 31.
+    let evntsel = select.evntsel as u32;
     let what = evntsel & WHAT;
     let config = match host {
         HostFamily::Amd => u64::from(what),
@@ -36,6 +39,10 @@ pub(super) fn host_event(evntsel: u32, host: HostFamily) -> Option<HostEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn host_event(evntsel: u32, host: HostFamily) -> Option<HostEvent> {
+        super::host_event(Select::general(evntsel.into()), host)
+    }
 
     #[test]
     fn amd_hosts_get_the_event_as_it_is() {

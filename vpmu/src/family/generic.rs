@@ -2,11 +2,21 @@
 
 use perfctr_abi::layout::{CpuControl, cpu_type, feature};
 
-use super::Facts;
+use super::{Facts, PmuCpuid};
 use crate::control::ControlError;
+use crate::registers::Registers;
 
-pub(super) const FACTS: Facts =
-    Facts { name: "Generic", cpu_type: cpu_type::GENERIC, counters: 0, width: 0, features: feature::RDTSC };
+pub(super) const FACTS: Facts = Facts {
+    name: "Generic",
+    cpu_type: cpu_type::GENERIC,
+    counters: 0,
+    width: 0,
+    features: feature::RDTSC,
+    identity: None,
+    cpuid: PmuCpuid { architectural: None, amd_extended_ecx: 0, perfmon_v2: None },
+    registers: Registers::None,
+    lvtpc_masks: false,
+};
 
 /// Every counter is one too many.
 pub(super) fn check(control: &CpuControl) -> Result<(), ControlError> {

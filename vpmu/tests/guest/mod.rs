@@ -17,7 +17,13 @@ pub const PAGE_SIZE: u64 = 4096;
 /// Pages of guest memory.
 pub const PAGES: u64 = 32;
 
-pub const CONFIG: PmuConfig = PmuConfig { model: Model::K8, host: HostFamily::Amd, core_khz: 2_000_000 };
+pub const CONFIG: PmuConfig = PmuConfig {
+    model: Model::K8,
+    host: HostFamily::Amd,
+    core_khz: 2_000_000,
+    msr_door: true,
+    rdpmc_faults: true,
+};
 
 /// Event select for user mode.
 pub const USR: u32 = 0x0041_0000;

@@ -8,6 +8,7 @@ use vm_memory::bitmap::BitmapSlice;
 use crate::control::{Control, ControlError};
 use crate::guest_page::{DoorPage, StatePage};
 use crate::host::{HostEvent, HostPmu, LoadError};
+use crate::period::Ended;
 use crate::placement::Placement;
 use crate::virtual_pmu::VirtualPmu;
 
@@ -64,7 +65,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             op::SUSPEND => {
                 self.counts.suspend += 1;
                 let outcome = self.suspend(door.prev(), mem);
-                door.set_lost_prev(std::mem::take(&mut self.uncounted));
+                self.tell_prev(door);
                 outcome
             }
             op::RESUME => {
@@ -78,7 +79,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             op::SAMPLE => {
                 self.counts.sample += 1;
                 let outcome = self.sample(door.prev(), mem);
-                door.set_lost_prev(std::mem::take(&mut self.uncounted));
+                self.tell_prev(door);
                 outcome
             }
             _ => {
@@ -113,6 +114,11 @@ impl<H: HostPmu> VirtualPmu<H> {
         let id = self.table.intern(&control);
         if let Some(page) = page {
             page.set_control(control.cstatus(), id, control.pmc_map());
+            for i in 0..control.pmc_map().len() {
+                if let Some(ireset) = control.ireset(i) {
+                    page.set_start(i, ireset as u64);
+                }
+            }
         }
         Ok(id)
     }
@@ -131,7 +137,9 @@ impl<H: HostPmu> VirtualPmu<H> {
         // run between end and beginning: nothing is missed.
         let (attached, id) = (self.period.page, self.period.id);
         self.end_period(mem);
-        let outcome = self.slots.place(events, &mut [None; MAX_COUNTERS]);
+        // It goes on at once, so its driver hears of an overflow by an interrupt only.
+        self.pmi |= self.untold.overflow != 0;
+        let outcome = self.slots.place(events, &mut [None; MAX_COUNTERS], self.registers.slots());
         if attached != 0
             && let Some(page) = StatePage::new(mem, attached)
         {
@@ -174,11 +182,11 @@ impl<H: HostPmu> VirtualPmu<H> {
             Err(DoorError::Fault) => return Err(DoorError::Fault),
             suspended => suspended,
         };
-        door.set_lost_prev(std::mem::take(&mut self.uncounted));
+        self.tell_prev(door);
         let resumed = page.map_or(Ok(0), |page| {
             // A third state may be attached, which the guest has forgotten.
             self.end_period(mem);
-            self.uncounted = 0;
+            self.untold = Ended::default();
             self.attach(next, door.next_id(), &page)
         });
         door.set_lost(*resumed.as_ref().unwrap_or(&0));
@@ -206,13 +214,22 @@ impl<H: HostPmu> VirtualPmu<H> {
         }
     }
 
+    /// Tell what became of the counters of the state that was attached.
+    fn tell_prev(&mut self, door: &DoorPage<'_, impl BitmapSlice>) {
+        let Ended { lost, overflow } = std::mem::take(&mut self.untold);
+        door.set_lost_prev(lost);
+        door.set_overflow_prev(overflow);
+    }
+
     /// End the running period, if there is one.
     pub(crate) fn end_period<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
         if self.period.is_running() {
             let page = StatePage::new(mem, self.period.page);
-            let uncounted = self.period.end(&mut self.slots, &mut self.totals, page.as_ref());
-            self.lost += u64::from(uncounted.count_ones());
-            self.uncounted |= uncounted;
+            let ended = self.period.end(&mut self.slots, &mut self.totals, page.as_ref(), self.cpu);
+            self.lost += u64::from(ended.lost.count_ones());
+            self.overflows += u64::from(ended.overflow.count_ones());
+            self.untold.lost |= ended.lost;
+            self.untold.overflow |= ended.overflow;
         }
     }
 
@@ -227,7 +244,8 @@ impl<H: HostPmu> VirtualPmu<H> {
             && placement.is_current(self.slots.epoch())
         {
             self.slots.touch(placement.slots().iter().copied().flatten());
-            let unread = self.period.begin(address, placement, &mut self.slots, page);
+            let width = self.config.model.facts().width;
+            let unread = self.period.begin(address, placement, width, &mut self.slots, page);
             if unread == 0 {
                 return Ok(0);
             }
@@ -235,7 +253,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         }
         self.place(id)?;
         let placement = self.placements.get(id).ok_or(DoorError::Again)?;
-        Ok(self.period.begin(address, placement, &mut self.slots, page))
+        Ok(self.period.begin(address, placement, self.config.model.facts().width, &mut self.slots, page))
     }
 
     /// The way off the hot path: find the control, find or load its events.
@@ -247,9 +265,10 @@ impl<H: HostPmu> VirtualPmu<H> {
             let placement = Placement::new(id, &control, event, |select, event| totals.row(select, event));
             self.placements.insert(placement.ok_or(DoorError::Again)?);
         }
+        let keep = self.registers.slots();
         let placement = self.placements.get_mut(id).ok_or(DoorError::Again)?;
         let (events, places) = placement.parts();
-        if let Err(error) = self.slots.place(events, places) {
+        if let Err(error) = self.slots.place(events, places, keep) {
             self.last_refusal = Some(error);
         }
         placement.settle(self.slots.epoch());

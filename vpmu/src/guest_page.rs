@@ -33,7 +33,7 @@ impl<'a, B: BitmapSlice> StatePage<'a, B> {
         page(mem, address).map(Self)
     }
 
-    /// What UPDATE_CONTROL writes: `cstatus`, `k1.id` and `pmc[].map`.
+    /// What UPDATE_CONTROL writes, besides the starts of i-mode counters: `cstatus`, `k1.id` and `pmc[].map`.
     pub(crate) fn set_control(&self, cstatus: u32, id: u64, pmc_map: &[u32]) {
         store(&self.0, offset_of!(CpuState, cstatus), cstatus);
         store(&self.0, offset_of!(CpuState, id), id as u32);
@@ -48,6 +48,15 @@ impl<'a, B: BitmapSlice> StatePage<'a, B> {
 
     pub(crate) fn set_start(&self, i: usize, now: u64) {
         store(&self.0, pmc(i) + offset_of!(PmcState, start), now as u32);
+    }
+
+    /// An i-mode counter's start: the guest says where it goes on.
+    pub(crate) fn start(&self, i: usize) -> i32 {
+        load::<u32>(&self.0, pmc(i) + offset_of!(PmcState, start)) as i32
+    }
+
+    pub(crate) fn set_isuspend_cpu(&self, cpu: u32) {
+        store(&self.0, offset_of!(CpuState, isuspend_cpu), cpu);
     }
 
     pub(crate) fn add_tsc(&self, count: u64) {
@@ -100,6 +109,10 @@ impl<'a, B: BitmapSlice> DoorPage<'a, B> {
 
     pub(crate) fn set_lost_prev(&self, lost: u32) {
         store(&self.0, offset_of!(Page, lost_prev), lost);
+    }
+
+    pub(crate) fn set_overflow_prev(&self, overflow: u32) {
+        store(&self.0, offset_of!(Page, overflow_prev), overflow);
     }
 
     pub(crate) fn set_result(&self, result: i32) {

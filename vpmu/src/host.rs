@@ -28,6 +28,10 @@ pub enum LoadError {
     Os(#[from] io::Error),
 }
 
+/// The longest time an alarm can be set to, in events; what a loaded slot's alarm is set to until told otherwise.
+/// At a thousand million events a second it goes off every 18 minutes, which costs nothing.
+pub const LONGEST_ALARM: u64 = 1 << 40;
+
 /// A set of host counters that count what one vCPU's guest executes, and nothing else.
 ///
 /// The engine addresses counters by *slot*, 0 to [`capacity`](Self::capacity) - 1, decides what each slot holds,
@@ -45,7 +49,8 @@ pub trait HostPmu {
     /// [`Busy`]: LoadError::Busy
     fn capacity(&self) -> usize;
 
-    /// Begin counting `event` in the empty slot `slot`. `Ok` means that it counts.
+    /// Begin counting `event` in the empty slot `slot`. `Ok` means that it counts. Its alarm is set to
+    /// [`LONGEST_ALARM`].
     ///
     /// # Errors
     /// See [`LoadError`]; the slot is empty then.
@@ -53,6 +58,15 @@ pub trait HostPmu {
 
     /// Empty `slot`. Nothing happens if it is empty.
     fn unload(&mut self, slot: usize);
+
+    /// Set the alarm of a loaded slot: as soon as it has counted `after` more events than now, the vCPU must leave its
+    /// guest, so that the engine is asked ([`kicked`](crate::VirtualPmu::kicked)). `after` is at least 1 and at most
+    /// [`LONGEST_ALARM`]. An earlier alarm of the slot is replaced. The alarm may go off again after as many events
+    /// until it is replaced; it may be late by the few events that the host's processor overshoots, never early.
+    ///
+    /// # Errors
+    /// See [`LoadError`]; the slot has no alarm then.
+    fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError>;
 
     /// Running count of `slot`, 64 bits, never decreasing while the slot is loaded.
     /// `None`: it is not counting (any more), and nothing may be concluded about the time since the last reading.

@@ -69,9 +69,11 @@ mod family;
 mod guest_page;
 mod host;
 mod host_family;
+mod msr;
 pub mod perf;
 mod period;
 mod placement;
+mod register_value;
 mod registers;
 mod select;
 pub mod sim;
@@ -84,8 +86,9 @@ mod virtual_pmu;
 pub use config::{CpuidLeaf, DOOR_MSRS, PmuConfig, door_cpuid};
 pub use control::{Control, ControlError};
 pub use family::{Facts, Model, ModelChoice, PmuCpuid, UnknownModel};
-pub use host::{HostEvent, HostPmu, LoadError};
+pub use host::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
 pub use host_family::HostFamily;
+pub use msr::{RegisterCounter, RegisterCounts};
 pub use registers::{
     Block, CounterWrite, Enable, FixedRegisters, GlobalRegisters, Identity, P4Registers, P5Registers,
     P6Registers, Registers,

@@ -5,7 +5,12 @@
 //! RDPMC, with no system call; where the kernel does not allow that, by read(2).
 //!
 //! System calls, for a seccomp filter: perf_event_open, mmap, munmap and close when the set of loaded events
-//! changes; read after each load, and for counters that RDPMC cannot read.
+//! changes, fcntl besides with alarms; ioctl when an alarm is set; read after each load, and for counters that RDPMC
+//! cannot read.
+//!
+//! An alarm is the event's sample period, and the kernel's signal at its end. Linux throttles events that sample too
+//! often (kernel.perf_event_max_sample_rate): a throttled event stands still until the next tick. Setting its period
+//! ends that, and the engine does so after each alarm before the guest runs on, so nothing is missed.
 //!
 //! Needs `perf_event_paranoid` <= 1 or CAP_PERFMON: guest kernel mode counts as kernel mode. See [`probe`].
 
@@ -33,6 +38,7 @@ const CAPACITY: usize = 16;
 pub struct PerfPmu {
     counters: [Option<Counter>; CAPACITY],
     tsc_offset: u64,
+    kick: Option<libc::c_int>,
     /// The thread that loaded the first event.
     thread: Option<ThreadId>,
 }
@@ -41,6 +47,12 @@ impl PerfPmu {
     /// No event is loaded; the guest's TSC is the host's.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Have alarms send `signal` to the vCPU's thread, whose handler must make KVM_RUN return. Before the first load;
+    /// without this there are no alarms.
+    pub fn set_kick_signal(&mut self, signal: libc::c_int) {
+        self.kick = Some(signal);
     }
 
     /// Let the guest's TSC be the host's plus `offset`, modulo 2^64: the offset of the VMCS or VMCB, which KVM gives
@@ -64,7 +76,7 @@ impl HostPmu for PerfPmu {
         let thread = *self.thread.get_or_insert_with(|| thread::current().id());
         debug_assert_eq!(thread, thread::current().id(), "loaded on another thread than the vCPU's");
         *place = None;
-        let counter = Counter::open(event).map_err(load_error)?;
+        let counter = Counter::open(event, self.kick).map_err(load_error)?;
         // A pinned event that finds no hardware counter opens all the same and is in error state from then on.
         if counter.read().is_none() {
             return Err(LoadError::Busy);
@@ -77,6 +89,14 @@ impl HostPmu for PerfPmu {
         if let Some(place) = self.counters.get_mut(slot) {
             *place = None;
         }
+    }
+
+    fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError> {
+        let counter = self.counters.get(slot).and_then(Option::as_ref).ok_or(LoadError::Unsupported)?;
+        if self.kick.is_none() {
+            return Err(LoadError::Unsupported);
+        }
+        Ok(counter.set_period(after)?)
     }
 
     fn now(&self, slot: usize) -> Option<u64> {

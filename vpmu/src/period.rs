@@ -6,7 +6,8 @@ use vm_memory::bitmap::BitmapSlice;
 use crate::guest_page::StatePage;
 use crate::host::HostPmu;
 use crate::placement::Placement;
-use crate::slots::Slots;
+use crate::register_value::RegisterValue;
+use crate::slots::{SlotSet, Slots};
 use crate::totals::{RowIndex, Totals};
 
 /// Which state is attached, and where its counters stood when the period began. The starts here are 64 bits wide
@@ -26,11 +27,31 @@ struct Counter {
     slot: Option<u8>,
     row: RowIndex,
     start: u64,
+    imode: Option<Imode>,
+}
+
+/// What an i-mode counter has besides.
+#[derive(Clone, Copy)]
+struct Imode {
+    /// What its register held when the period began.
+    began: RegisterValue,
+    ireset: i32,
+    /// Its overflow in this period has been told.
+    told: bool,
+}
+
+/// What the end of a period found; bit i for counter i.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The period was not counted.
+    pub(crate) lost: u32,
+    /// The i-mode counter overflowed.
+    pub(crate) overflow: u32,
 }
 
 impl Period {
     pub(crate) fn none() -> Self {
-        let counter = Counter { slot: None, row: RowIndex::OTHERS, start: 0 };
+        let counter = Counter { slot: None, row: RowIndex::OTHERS, start: 0, imode: None };
         Self { page: 0, id: 0, tsc_start: None, len: 0, counters: [counter; MAX_COUNTERS] }
     }
 
@@ -38,12 +59,21 @@ impl Period {
         self.page != 0
     }
 
-    /// Begin a period of the state at `address`. Gives the counters that could not be read, bit i for counter i;
-    /// they are not part of the period.
+    /// The slots it reads.
+    pub(crate) fn slots(&self) -> SlotSet {
+        self.counters[..self.len]
+            .iter()
+            .filter_map(|counter| counter.slot)
+            .fold(0, |set, slot| set | 1 << slot)
+    }
+
+    /// Begin a period of the state at `address`. `width` is that of the guest's counters. Gives the counters that
+    /// could not be read, or have no alarm and need one, bit i for counter i; they are not part of the period.
     pub(crate) fn begin<H: HostPmu>(
         &mut self,
         address: u64,
         placement: &Placement,
+        width: u32,
         slots: &mut Slots<H>,
         page: &StatePage<'_, impl BitmapSlice>,
     ) -> u32 {
@@ -55,20 +85,31 @@ impl Period {
         }
         let mut unread = 0;
         self.len = placement.slots().len();
-        for (i, (&slot, &row)) in placement.slots().iter().zip(placement.rows()).enumerate() {
-            let start = slot.and_then(|slot| slots.now(slot));
-            self.counters[i] =
-                Counter { slot: slot.filter(|_| start.is_some()), row, start: start.unwrap_or(0) };
-            match start {
-                Some(start) => page.set_start(i, start),
-                None => unread |= 1 << i,
+        let parts = placement.slots().iter().zip(placement.rows()).zip(placement.ireset());
+        for (i, ((&slot, &row), &ireset)) in parts.enumerate() {
+            let mut start = slot.and_then(|slot| slots.now(slot));
+            let imode = ireset.map(|ireset| Imode {
+                began: RegisterValue::sign_extended(page.start(i), width),
+                ireset,
+                told: false,
+            });
+            match (imode, slot, start) {
+                (None, _, Some(start)) => page.set_start(i, start),
+                (Some(imode), Some(slot), Some(now))
+                    if slots.alarm(slot, imode.began.overflow_at(now)).is_err() =>
+                {
+                    start = None;
+                }
+                _ => {}
             }
+            let slot = slot.filter(|_| start.is_some());
+            unread |= u32::from(slot.is_none()) << i;
+            self.counters[i] = Counter { slot, row, start: start.unwrap_or(0), imode };
         }
         unread
     }
 
-    /// End the period: add it to the totals and to the sums in `page`. Gives the counters whose period was not
-    /// counted, bit i for counter i.
+    /// End the period: add it to the totals and to the sums in `page`. `cpu` is this vCPU's number.
     ///
     /// Without a page (it was checked when the period began, so the guest's memory has changed since) the host's
     /// totals are still right.
@@ -77,7 +118,8 @@ impl Period {
         slots: &mut Slots<H>,
         totals: &mut Totals,
         page: Option<&StatePage<'_, impl BitmapSlice>>,
-    ) -> u32 {
+        cpu: u32,
+    ) -> Ended {
         if let Some(start) = self.tsc_start {
             let count = slots.tsc().saturating_sub(start);
             totals.tsc = totals.tsc.wrapping_add(count);
@@ -85,20 +127,54 @@ impl Period {
                 page.add_tsc(count);
             }
         }
-        let mut lost = 0;
+        let mut ended = Ended::default();
         for (i, counter) in self.counters[..self.len].iter().enumerate() {
-            match counter.elapsed(slots) {
-                Some(count) => {
-                    totals.add(counter.row, count);
-                    if let Some(page) = page {
-                        page.add(i, count);
-                    }
-                }
-                None => lost |= 1 << i,
+            let Some(count) = counter.elapsed(slots) else {
+                ended.lost |= 1 << i;
+                continue;
+            };
+            totals.add(counter.row, count);
+            if let Some(page) = page {
+                page.add(i, count);
+            }
+            let Some(imode) = counter.imode else { continue };
+            let overflow = imode.began.overflows_after(count);
+            ended.overflow |= u32::from(overflow) << i;
+            if let Some(page) = page {
+                let start = if overflow { imode.ireset as u64 } else { imode.began.after(count).bits() };
+                page.set_start(i, start);
+                page.set_isuspend_cpu(cpu);
             }
         }
         (self.page, self.id, self.tsc_start, self.len) = (0, 0, None, 0);
-        lost
+        ended
+    }
+
+    /// Whether a counter has overflowed since this was asked last. Each says so once in a period.
+    pub(crate) fn has_overflowed<H: HostPmu>(&mut self, slots: &mut Slots<H>) -> bool {
+        let mut any = false;
+        for counter in &mut self.counters[..self.len] {
+            let count = counter.elapsed(slots);
+            if let (Some(imode), Some(count)) = (&mut counter.imode, count)
+                && !imode.told
+                && imode.began.overflows_after(count)
+            {
+                imode.told = true;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The count of `slot` at which the next of its counters overflows.
+    pub(crate) fn deadline(&self, slot: u8) -> Option<u64> {
+        self.counters[..self.len]
+            .iter()
+            .filter(|counter| counter.slot == Some(slot))
+            .filter_map(|counter| {
+                counter.imode.filter(|imode| !imode.told).map(|imode| imode.began.overflow_at(counter.start))
+            })
+            .min()
     }
 
     /// TSC cycles of the running period so far.

@@ -20,6 +20,8 @@ pub(crate) struct Placement {
     events: [HostEvent; MAX_COUNTERS],
     slots: [Option<u8>; MAX_COUNTERS],
     rows: [RowIndex; MAX_COUNTERS],
+    /// Restart values of i-mode counters; `None` for a-mode.
+    ireset: [Option<i32>; MAX_COUNTERS],
 }
 
 impl Placement {
@@ -40,10 +42,12 @@ impl Placement {
             events: [nothing; MAX_COUNTERS],
             slots: [None; MAX_COUNTERS],
             rows: [RowIndex::OTHERS; MAX_COUNTERS],
+            ireset: [None; MAX_COUNTERS],
         };
         for (i, select) in control.selects().enumerate() {
             placement.events[i] = event(select)?;
             placement.rows[i] = row(select, placement.events[i]);
+            placement.ireset[i] = control.ireset(i);
         }
         Some(placement)
     }
@@ -59,6 +63,10 @@ impl Placement {
 
     pub(crate) fn rows(&self) -> &[RowIndex] {
         &self.rows[..self.len]
+    }
+
+    pub(crate) fn ireset(&self) -> &[Option<i32>] {
+        &self.ireset[..self.len]
     }
 
     /// The slots have been found at `epoch`. A placement with a counter that could not be loaded is not settled:

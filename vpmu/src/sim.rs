@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::host::{HostEvent, HostPmu, LoadError};
+use crate::host::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
 
 /// What a guest executes at one privilege level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,10 @@ pub struct SimPmu {
 struct Counter {
     event: HostEvent,
     count: u64,
+    /// The count at which the alarm goes off, and after how many events it does so again.
+    alarm: (u64, u64),
+    /// It has gone off since somebody asked.
+    rang: bool,
     /// Somebody took the counter; it stays broken until it is unloaded, as a pinned perf event does.
     broken: bool,
 }
@@ -78,7 +82,17 @@ impl SimPmu {
         self.tsc = self.tsc.wrapping_add(work.tsc);
         for counter in self.slots.iter_mut().flatten().filter(|counter| !counter.broken) {
             counter.count = counter.count.wrapping_add(Self::count(counter.event, work));
+            let (at, every) = counter.alarm;
+            if let Some(late) = counter.count.checked_sub(at) {
+                counter.rang = true;
+                counter.alarm.0 = at.saturating_add((late / every + 1).saturating_mul(every));
+            }
         }
+    }
+
+    /// Whether an alarm has gone off since this was asked last: the vCPU has left its guest.
+    pub fn rang(&mut self) -> bool {
+        self.slots.iter_mut().flatten().fold(false, |rang, counter| rang | std::mem::take(&mut counter.rang))
     }
 
     /// What `event` counts of `work`; 0 for events the model does not know.
@@ -144,7 +158,8 @@ impl HostPmu for SimPmu {
             return Err(LoadError::Busy);
         }
         let place = self.slots.get_mut(slot).ok_or(LoadError::Unsupported)?;
-        *place = Some(Counter { event, count: self.origin, broken: false });
+        let alarm = (self.origin.saturating_add(LONGEST_ALARM), LONGEST_ALARM);
+        *place = Some(Counter { event, count: self.origin, alarm, rang: false, broken: false });
         self.loads += 1;
         Ok(())
     }
@@ -153,6 +168,13 @@ impl HostPmu for SimPmu {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = None;
         }
+    }
+
+    fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError> {
+        let counter = self.slots.get_mut(slot).and_then(Option::as_mut).ok_or(LoadError::Unsupported)?;
+        debug_assert!((1..=LONGEST_ALARM).contains(&after));
+        counter.alarm = (counter.count.saturating_add(after), after);
+        Ok(())
     }
 
     fn now(&self, slot: usize) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The host counters of a vCPU, addressed by what they count.
 
-use crate::host::{HostEvent, HostPmu, LoadError};
+use crate::host::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
 use crate::snapshot::WriteCounts;
 
 /// Most slots that are used, whatever the source offers. No processor has more counters per thread.
@@ -29,7 +29,15 @@ pub(crate) struct Slots<H> {
 struct Loaded {
     event: HostEvent,
     used: u64,
+    /// The count at which the alarm goes off. It may be set to less than anybody needs any more: an alarm for
+    /// nothing costs no more than moving it would have.
+    alarm: u64,
 }
+
+/// A set of slots.
+pub(crate) type SlotSet = u32;
+
+const _: () = assert!(MAX_SLOTS <= SlotSet::BITS as usize);
 
 impl<H: HostPmu> Slots<H> {
     pub(crate) fn new(host: H) -> Self {
@@ -96,20 +104,29 @@ impl<H: HostPmu> Slots<H> {
     }
 
     /// Have every event of `events` loaded and write its slot to `places`. Slots that hold none of them may be
-    /// evicted, the least recently used first, and slots that have stopped counting are: nobody's period may be
-    /// running.
+    /// evicted unless they are in `keep`, the least recently used first, and those of `events` that have stopped
+    /// counting are loaded anew: nobody's period may be running on them.
     ///
     /// Events that cannot be loaded get no slot; the first such error is returned when all have been tried.
-    pub(crate) fn place(&mut self, events: &[HostEvent], places: &mut [Option<u8>]) -> Result<(), LoadError> {
+    pub(crate) fn place(
+        &mut self,
+        events: &[HostEvent],
+        places: &mut [Option<u8>],
+        keep: SlotSet,
+    ) -> Result<(), LoadError> {
         self.clock += 1;
-        let mut needed = 0u32;
+        let mut needed = keep;
         for (&event, place) in events.iter().zip(&mut *places) {
             *place = self.find(event);
             let Some(slot) = *place else { continue };
             if self.now(slot).is_none() {
+                *place = None;
+                // Its other user will notice by itself, and has to let go of it first.
+                if keep & 1 << slot != 0 {
+                    continue;
+                }
                 // It has stopped counting while nobody looked. Loading it anew is the only cure.
                 self.forget(slot);
-                *place = None;
                 continue;
             }
             needed |= 1 << slot;
@@ -121,8 +138,12 @@ impl<H: HostPmu> Slots<H> {
             if place.is_some() {
                 continue;
             }
-            // An event that stands twice in the control is there by now.
+            // An event that stands twice in the control is there by now. One in `keep` has stopped.
             if let Some(slot) = self.find(event) {
+                if keep & 1 << slot != 0 {
+                    outcome = outcome.and(Err(LoadError::Busy));
+                    continue;
+                }
                 *place = Some(slot);
                 self.writes.avoided += 1;
                 continue;
@@ -136,6 +157,63 @@ impl<H: HostPmu> Slots<H> {
             }
         }
         outcome
+    }
+
+    /// The slot of one event: `hint` if it holds it, else wherever it is, else loaded. `keep` as in
+    /// [`place`](Self::place).
+    pub(crate) fn place_one(&mut self, event: HostEvent, hint: u8, keep: SlotSet) -> Result<u8, LoadError> {
+        let holds = self.loaded[usize::from(hint) % MAX_SLOTS].is_some_and(|loaded| loaded.event == event);
+        let found = if holds { Some(hint) } else { self.find(event) };
+        if let Some(slot) = found {
+            if self.now(slot).is_some() {
+                self.writes.avoided += 1;
+                return Ok(slot);
+            }
+            if keep & 1 << slot != 0 {
+                return Err(LoadError::Busy);
+            }
+            self.forget(slot);
+        }
+        self.clock += 1;
+        self.load(event, keep)
+    }
+
+    /// Have the alarm of `slot` go off no later than at `count`.
+    pub(crate) fn alarm(&mut self, slot: u8, count: u64) -> Result<(), LoadError> {
+        let index = usize::from(slot) % MAX_SLOTS;
+        let set = self.loaded[index].map_or(0, |loaded| loaded.alarm);
+        if set <= count {
+            self.writes.alarms_kept += 1;
+            return Ok(());
+        }
+        self.set_alarm(slot, count)
+    }
+
+    fn set_alarm(&mut self, slot: u8, count: u64) -> Result<(), LoadError> {
+        let index = usize::from(slot) % MAX_SLOTS;
+        let now = self.now(slot).ok_or(LoadError::Busy)?;
+        let after = count.saturating_sub(now).clamp(1, LONGEST_ALARM);
+        self.host.arm(index, after)?;
+        self.writes.alarms_set += 1;
+        if let Some(loaded) = &mut self.loaded[index] {
+            loaded.alarm = now.saturating_add(after);
+        }
+        Ok(())
+    }
+
+    /// Set the alarms that have gone off anew, to what `needed` says of a slot (`None`: nobody needs it). One that
+    /// cannot be set is an error; the slot is among those given.
+    pub(crate) fn renew_alarms(&mut self, needed: impl Fn(u8) -> Option<u64>) -> SlotSet {
+        let mut failed = 0;
+        for index in 0..MAX_SLOTS {
+            let Some(Loaded { alarm, .. }) = self.loaded[index] else { continue };
+            let slot = index as u8;
+            let Some(now) = self.now(slot) else { continue };
+            if now >= alarm && self.set_alarm(slot, needed(slot).unwrap_or(u64::MAX)).is_err() {
+                failed |= 1 << slot;
+            }
+        }
+        failed
     }
 
     /// Empty a slot.
@@ -169,8 +247,9 @@ impl<H: HostPmu> Slots<H> {
             };
             match self.host.load(index, event) {
                 Ok(()) => {
-                    self.loaded[index] = Some(Loaded { event, used: self.clock });
                     self.read &= !(1 << index);
+                    let alarm = self.now(index as u8).unwrap_or(0).saturating_add(LONGEST_ALARM);
+                    self.loaded[index] = Some(Loaded { event, used: self.clock, alarm });
                     self.writes.made += 1;
                     return Ok(index as u8);
                 }
@@ -203,7 +282,7 @@ mod tests {
     fn place(slots: &mut Slots<SimPmu>, codes: &[u64]) -> Result<Vec<Option<u8>>, LoadError> {
         let events: Vec<_> = codes.iter().map(|&code| event(code)).collect();
         let mut places = vec![None; events.len()];
-        slots.place(&events, &mut places).map(|()| places)
+        slots.place(&events, &mut places, 0).map(|()| places)
     }
 
     #[test]
@@ -212,11 +291,11 @@ mod tests {
         let places = place(&mut slots, &[0xC0, 0xC2, 0xC0]).unwrap();
         assert_eq!(places[0], places[2]);
         assert_ne!(places[0], places[1]);
-        assert_eq!(slots.writes, WriteCounts { made: 2, avoided: 1 });
+        assert_eq!(slots.writes, WriteCounts { made: 2, avoided: 1, ..WriteCounts::default() });
         let epoch = slots.epoch();
         place(&mut slots, &[0xC2, 0xC3, 0x76]).unwrap();
         assert_eq!(slots.epoch(), epoch, "nothing had to go, so what was placed before is still right");
-        assert_eq!(slots.writes, WriteCounts { made: 4, avoided: 2 });
+        assert_eq!(slots.writes, WriteCounts { made: 4, avoided: 2, ..WriteCounts::default() });
         place(&mut slots, &[0x01C0]).unwrap();
         assert_ne!(slots.epoch(), epoch);
     }
@@ -239,7 +318,7 @@ mod tests {
         let mut slots = Slots::new(SimPmu::new(2));
         let events = [0x76, 0xC0, 0xC2].map(event);
         let mut places = [None; 3];
-        assert!(matches!(slots.place(&events, &mut places), Err(LoadError::Busy)));
+        assert!(matches!(slots.place(&events, &mut places, 0), Err(LoadError::Busy)));
         assert_eq!(places, [Some(0), Some(1), None]);
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::family::Model;
+use crate::msr::{RegisterCounter, RegisterCounts};
 use crate::select::Select;
 
 /// The state of one vCPU's PMU at one moment. Totals include the period that is running.
@@ -34,6 +35,14 @@ pub struct Snapshot {
     pub writes: WriteCounts,
     /// Operations at the perfctr door.
     pub door: DoorCounts,
+    /// Accesses at the MSR door.
+    pub registers: RegisterCounts,
+    /// Counters that the guest's registers enable.
+    pub enabled: Vec<RegisterCounter>,
+    /// Overflows of i-mode counters.
+    pub overflows: u64,
+    /// Overflow interrupts given to the vCPU's LVTPC.
+    pub pmis: u64,
     /// Why the host last refused to load an event.
     pub last_refusal: Option<String>,
 }
@@ -66,6 +75,10 @@ pub struct WriteCounts {
     pub made: u64,
     /// The event was found loaded.
     pub avoided: u64,
+    /// An alarm for an overflow had to be set.
+    pub alarms_set: u64,
+    /// The alarm was found set early enough.
+    pub alarms_kept: u64,
 }
 
 /// Doorbell writes, by operation and by result.

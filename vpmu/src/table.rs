@@ -153,7 +153,7 @@ mod tests {
             msr_door: false,
             rdpmc_faults: true,
         };
-        let mut pmu = crate::VirtualPmu::new(config, Arc::clone(&table), crate::sim::SimPmu::new(4));
+        let mut pmu = crate::VirtualPmu::new(config, 0, Arc::clone(&table), crate::sim::SimPmu::new(4));
         pmu.wrmsr(MSR_BASE + MSR_PAGE, 0x1001, &mem);
         let mut ring = move |number| {
             let filled = Page { prev: 0x2000, next: 0x2000, next_id, ..Page::default() };

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE};
+use perfctr_abi::door::{
+    MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, MSR_RDPMC_FIXED, RDPMC_COUNT, RDPMC_FIXED_COUNT,
+};
 use vm_memory::GuestMemory;
 use vm_memory::bitmap::BS;
 
 use crate::config::PmuConfig;
 use crate::guest_page::{DoorPage, PAGE_SIZE, StatePage};
 use crate::host::{HostPmu, LoadError};
-use crate::period::Period;
+use crate::msr::{Context, RegisterCounts, RegisterFile};
+use crate::period::{Ended, Period};
 use crate::placement::PlacementCache;
 use crate::slots::Slots;
 use crate::snapshot::{AttachedState, DoorCounts, Snapshot};
@@ -38,18 +41,34 @@ pub struct VirtualPmu<H> {
     pub(crate) period: Period,
     pub(crate) totals: Totals,
     pub(crate) lost: u64,
-    /// Counters of the attached state that missed something since the guest was last told.
-    pub(crate) uncounted: u32,
+    pub(crate) overflows: u64,
+    /// What the guest has not been told yet of the attached state's counters.
+    pub(crate) untold: Ended,
     pub(crate) counts: DoorCounts,
     pub(crate) last_refusal: Option<LoadError>,
+    /// This vCPU's number.
+    pub(crate) cpu: u32,
+    /// The registers behind the MSR door.
+    pub(crate) registers: RegisterFile,
+    register_counts: RegisterCounts,
+    /// An overflow of the attached state has to be told by the guest's LVTPC.
+    pub(crate) pmi: bool,
+    pmis: u64,
     /// MSR_PAGE as written: page address | 1, or 0.
     page_msr: u64,
 }
 
 impl<H: HostPmu> VirtualPmu<H> {
-    /// A PMU with nothing attached. All vCPUs of a VM have equal `config`s and share one `table`.
-    pub fn new(config: PmuConfig, table: Arc<ControlTable>, host: H) -> Self {
+    /// The PMU of vCPU `cpu` with nothing attached and its registers as after reset. All vCPUs of a VM have equal
+    /// `config`s and share one `table`.
+    pub fn new(config: PmuConfig, cpu: u32, table: Arc<ControlTable>, host: H) -> Self {
         Self {
+            registers: RegisterFile::new(&config),
+            register_counts: RegisterCounts::default(),
+            cpu,
+            overflows: 0,
+            pmi: false,
+            pmis: 0,
             config,
             table,
             slots: Slots::new(host),
@@ -57,7 +76,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             period: Period::none(),
             totals: Totals::new(),
             lost: 0,
-            uncounted: 0,
+            untold: Ended::default(),
             counts: DoorCounts::default(),
             last_refusal: None,
             page_msr: 0,
@@ -66,17 +85,29 @@ impl<H: HostPmu> VirtualPmu<H> {
 
     /// The guest reads an MSR.
     pub fn rdmsr(&mut self, msr: u32) -> MsrOutcome {
-        match msr.wrapping_sub(MSR_BASE) {
-            MSR_PAGE => MsrOutcome::Value(self.page_msr),
-            MSR_DOORBELL => MsrOutcome::GpFault,
-            _ => MsrOutcome::NotMine,
-        }
+        self.slots.begin_operation();
+        let outcome = match msr.wrapping_sub(MSR_BASE) {
+            MSR_PAGE => return MsrOutcome::Value(self.page_msr),
+            offset if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) => {
+                self.registers.rdpmc(offset - MSR_RDPMC, false, &mut self.slots)
+            }
+            offset if (MSR_RDPMC_FIXED..MSR_RDPMC_FIXED + RDPMC_FIXED_COUNT).contains(&offset) => {
+                self.registers.rdpmc(offset - MSR_RDPMC_FIXED, true, &mut self.slots)
+            }
+            MSR_DOORBELL => return MsrOutcome::GpFault,
+            _ => {
+                let (registers, mut context) = self.register_parts();
+                registers.read(msr, &mut context)
+            }
+        };
+        self.register_counts.reads += 1;
+        self.register_counts.faults += u64::from(!matches!(outcome, MsrOutcome::Value(_)));
+        outcome
     }
 
     /// The guest writes an MSR.
     pub fn wrmsr<M: GuestMemory + ?Sized>(&mut self, msr: u32, value: u64, mem: &M) -> MsrOutcome {
         match msr.wrapping_sub(MSR_BASE) {
-            MSR_PAGE => self.write_page_msr(value, mem),
             MSR_DOORBELL => match self.door_page(mem) {
                 Some(door) => {
                     self.ring(value, &door, mem);
@@ -84,31 +115,83 @@ impl<H: HostPmu> VirtualPmu<H> {
                 }
                 None => MsrOutcome::GpFault,
             },
-            _ => MsrOutcome::NotMine,
+            MSR_PAGE => self.write_page_msr(value, mem),
+            _ => {
+                self.slots.begin_operation();
+                let (registers, mut context) = self.register_parts();
+                let outcome = registers.write(msr, value, &mut context);
+                self.register_counts.writes += 1;
+                self.register_counts.faults += u64::from(outcome != MsrOutcome::Handled);
+                outcome
+            }
         }
     }
 
-    /// Suspend the attached state, if any, so that totals are final. For the end of a VM.
+    /// The vCPU has left its guest for no reason of the guest's: look whether counters have overflowed. To be called
+    /// whenever an [alarm](HostPmu::arm) may have gone off, before anything else is done with the vCPU.
+    pub fn kicked(&mut self) {
+        self.slots.begin_operation();
+        self.pmi |= self.period.has_overflowed(&mut self.slots);
+        let (registers, mut context) = self.register_parts();
+        registers.look(&mut context);
+        let (period, registers) = (&self.period, &self.registers);
+        let failed = self.slots.renew_alarms(|slot| {
+            [period.deadline(slot), registers.deadline(slot)].into_iter().flatten().min()
+        });
+        self.lost += u64::from(failed.count_ones());
+    }
+
+    /// Whether an overflow interrupt is to be delivered as the guest's LVTPC says. Says so once for all overflows
+    /// that have been found; their status bits are set. To be asked after each access and after
+    /// [`kicked`](Self::kicked).
+    pub fn take_pmi(&mut self) -> bool {
+        let registers = self.registers.take_pmi();
+        let pmi = std::mem::take(&mut self.pmi) | registers;
+        self.pmis += u64::from(pmi);
+        pmi
+    }
+
+    fn register_parts(&mut self) -> (&mut RegisterFile, Context<'_, H>) {
+        let context = Context {
+            config: self.config,
+            slots: &mut self.slots,
+            totals: &mut self.totals,
+            keep: self.period.slots(),
+            counts: &mut self.register_counts,
+            refusal: &mut self.last_refusal,
+        };
+        (&mut self.registers, context)
+    }
+
+    /// Suspend the attached state, if any, and stop the counters of the registers, so that totals are final. For the
+    /// end of a VM.
     pub fn stop<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
         self.slots.begin_operation();
         self.end_period(mem);
+        let (registers, mut context) = self.register_parts();
+        registers.stop(&mut context);
     }
 
-    /// The vCPU is reset: no page is registered and nothing attached. Guest memory is not written, it belongs to
-    /// the next boot. Totals, loaded events and the ids of the VM stay.
+    /// The vCPU is reset: no page is registered, nothing attached, no register set. Guest memory is not written, it
+    /// belongs to the next boot. Totals, loaded events and the ids of the VM stay.
     pub fn reset(&mut self) {
         self.slots.begin_operation();
-        let uncounted = self.period.end(&mut self.slots, &mut self.totals, None::<&StatePage<'_, ()>>);
-        self.lost += u64::from(uncounted.count_ones());
-        self.uncounted = 0;
+        let ended = self.period.end(&mut self.slots, &mut self.totals, None::<&StatePage<'_, ()>>, self.cpu);
+        self.lost += u64::from(ended.lost.count_ones());
+        self.untold = Ended::default();
         self.page_msr = 0;
+        let (registers, mut context) = self.register_parts();
+        registers.stop(&mut context);
+        self.registers = RegisterFile::new(&self.config);
+        self.pmi = false;
     }
 
     /// Everything this PMU knows of itself, with the running period included. Nothing changes, in the guest or here,
     /// but like every use of the counters it belongs on the vCPU's thread.
     pub fn snapshot(&mut self) -> Snapshot {
         self.slots.begin_operation();
-        let running: Vec<(RowIndex, u64)> = self.period.running(&mut self.slots).collect();
+        let mut running: Vec<(RowIndex, u64)> = self.period.running(&mut self.slots).collect();
+        running.extend(self.registers.running(&mut self.slots));
         let running_of = |row| running.iter().filter(|(of, _)| *of == row).map(|(_, count)| count).sum();
         let (events, others) = self.totals.report(running_of, |event| self.slots.counts(event));
         let facts = self.config.model.facts();
@@ -127,6 +210,10 @@ impl<H: HostPmu> VirtualPmu<H> {
             lost: self.lost,
             writes: self.slots.writes,
             door: self.counts,
+            registers: self.register_counts,
+            enabled: self.registers.enabled(&mut self.slots),
+            overflows: self.overflows,
+            pmis: self.pmis,
             last_refusal: self.last_refusal.as_ref().map(LoadError::to_string),
         }
     }

@@ -52,7 +52,7 @@ fn the_doorbell_needs_a_page_and_cannot_be_read() {
     let mut pmu = vcpu(&ControlTable::new(), 6);
     assert_eq!(pmu.wrmsr(MSR_BASE + MSR_DOORBELL, 1, &mem), MsrOutcome::GpFault);
     assert_eq!(pmu.rdmsr(MSR_BASE + MSR_DOORBELL), MsrOutcome::GpFault);
-    for other in [MSR_BASE - 1, MSR_BASE + 2, 0, u32::MAX, 0xC001_0000] {
+    for other in [MSR_BASE - 1, MSR_BASE + 2, 0, u32::MAX, 0xC001_0008] {
         assert_eq!(pmu.wrmsr(other, 0, &mem), MsrOutcome::NotMine);
         assert_eq!(pmu.rdmsr(other), MsrOutcome::NotMine);
     }
@@ -95,7 +95,7 @@ fn a_thread_is_counted_while_it_is_attached() {
     let rows: Vec<_> =
         shown.events.iter().map(|row| (row.select.evntsel as u32, row.total, row.loaded)).collect();
     assert_eq!(rows, [(USR | 0xC0, 2000, true), (OS | 0xC2, 20, true), (USR | OS | 0x76, 4400, true)]);
-    assert_eq!(shown.writes, WriteCounts { made: 3, avoided: 6 });
+    assert_eq!(shown.writes, WriteCounts { made: 3, avoided: 6, ..WriteCounts::default() });
 }
 
 #[test]
@@ -255,9 +255,10 @@ fn refused_controls_say_why() {
     let mut driver = driver(&mem);
     let reserved = control(&[USR | 0xC0 | 1 << 21]);
     let disabled = control(&[0x0001_00C0]);
+    // Its restart value is 0, which is not negative.
     let imode = CpuControl { nractrs: 0, nrictrs: 1, ..control(&[USR | 0xC0 | 1 << 20]) };
     let unknown = control(&[USR | 0x41]);
-    for (refused, result) in [(reserved, EPERM), (disabled, EINVAL), (imode, EPERM), (unknown, EOPNOTSUPP)] {
+    for (refused, result) in [(reserved, EPERM), (disabled, EINVAL), (imode, EINVAL), (unknown, EOPNOTSUPP)] {
         assert_eq!(driver.update_control(state_page(0), refused), Err(result));
     }
     assert_eq!(state(&mem, state_page(0)), CpuState::default());
@@ -274,7 +275,7 @@ fn refused_controls_say_why() {
 fn events_that_the_host_does_not_know_are_refused_before_the_host_is_asked() {
     let mem = memory();
     let config = PmuConfig { host: HostFamily::Intel, ..CONFIG };
-    let mut driver = Driver::new(VirtualPmu::new(config, ControlTable::new(), SimPmu::new(4)), &mem, 0);
+    let mut driver = Driver::new(VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(4)), &mem, 0);
     assert_eq!(driver.update_control(0, control(&[USR | 0x40])), Err(EOPNOTSUPP));
     assert_eq!(driver.pmu.host().loads(), 0);
     assert!(driver.update_control(0, control(&[USR | 0xC0])).is_ok());

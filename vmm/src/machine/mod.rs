@@ -208,7 +208,9 @@ impl Machine {
                 event: machine.stop_event.try_clone().map_err(Error::Resources)?,
             };
             let doors = move |fd: &kvm_ioctls::VcpuFd| {
-                let pmu = pmu.map(|pmu| VirtualPmu::new(pmu, controls, host(tsc::offset(fd).unwrap_or(0))));
+                let pmu = pmu.map(|pmu| {
+                    VirtualPmu::new(pmu, index.into(), controls, host(tsc::offset(fd).unwrap_or(0)))
+                });
                 VcpuDoors::new(index, ports, session, pmu, memory)
             };
             machine.vcpus.push(Vcpu::spawn(index, fd, doors, report).map_err(Error::Resources)?);

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 
 use perf_event_open_sys::bindings::{
     PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, perf_event_attr,
@@ -14,7 +14,7 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::perf_event_open;
 
 use super::counter_page::{CounterPage, PageReading};
-use crate::host::HostEvent;
+use crate::host::{HostEvent, LONGEST_ALARM};
 
 /// A guest-only event of the thread that opened it.
 #[derive(Debug)]
@@ -25,17 +25,17 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Open a raw event.
-    pub(super) fn open(event: HostEvent) -> io::Result<Self> {
-        Self::open_type(PERF_TYPE_RAW, event)
+    /// Open a raw event. With a `signal`, the calling thread gets that at every alarm.
+    pub(super) fn open(event: HostEvent, signal: Option<libc::c_int>) -> io::Result<Self> {
+        Self::open_type(PERF_TYPE_RAW, event, signal)
     }
 
     /// Open one of the generic hardware events.
     pub(super) fn open_hardware(event: HostEvent) -> io::Result<Self> {
-        Self::open_type(PERF_TYPE_HARDWARE, event)
+        Self::open_type(PERF_TYPE_HARDWARE, event, None)
     }
 
-    fn open_type(type_: u32, event: HostEvent) -> io::Result<Self> {
+    fn open_type(type_: u32, event: HostEvent, signal: Option<libc::c_int>) -> io::Result<Self> {
         let mut attr = perf_event_attr::default();
         attr.type_ = type_;
         attr.config = event.config;
@@ -46,6 +46,11 @@ impl Counter {
         attr.set_exclude_hv(1);
         attr.set_exclude_user(u64::from(!event.usr));
         attr.set_exclude_kernel(u64::from(!event.os));
+        if signal.is_some() {
+            // Only an event that samples can be given another period later.
+            attr.__bindgen_anon_1.sample_period = LONGEST_ALARM;
+            attr.__bindgen_anon_2.wakeup_events = 1;
+        }
         // SAFETY: `attr` is a properly initialised perf_event_attr that outlives the call, and a counting event
         // changes nothing in this process.
         let fd = unsafe { perf_event_open(&mut attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC.into()) };
@@ -54,8 +59,21 @@ impl Counter {
         }
         // SAFETY: the call succeeded, so `fd` is an open descriptor that nobody else owns.
         let file = unsafe { File::from_raw_fd(fd) };
+        if let Some(signal) = signal {
+            signal_this_thread(&file, signal)?;
+        }
         let page = CounterPage::map(file.as_fd()).ok();
         Ok(Self { file, page })
+    }
+
+    /// Send the signal after `period` more events, and again after as many. The kernel forgets what it had counted of
+    /// the last period, and counts on without a gap; 1 becomes 2 (x86_perf_event_set_period).
+    pub(super) fn set_period(&self, period: u64) -> io::Result<()> {
+        // The crate declares the argument as a number; the kernel takes it for the address of one.
+        let address = (&raw const period) as u64;
+        // SAFETY: the descriptor is a perf event's, and the kernel reads one u64 from the address.
+        let done = unsafe { perf_event_open_sys::ioctls::PERIOD(self.file.as_raw_fd(), address) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// The running count; `None` if the event is in error state.
@@ -77,4 +95,28 @@ impl Counter {
     pub(super) fn has_rdpmc(&self) -> bool {
         matches!(self.page.as_ref().map(CounterPage::read), Some(PageReading::Count(_)))
     }
+}
+
+/// Have the kernel send `signal` to the calling thread whenever `event` has something to tell.
+fn signal_this_thread(event: &File, signal: libc::c_int) -> io::Result<()> {
+    /// `struct f_owner_ex` (fcntl(2), F_SETOWN_EX).
+    #[repr(C)]
+    struct Owner {
+        kind: libc::c_int,
+        pid: libc::pid_t,
+    }
+    const F_SETOWN_EX: libc::c_int = 15;
+    const F_SETSIG: libc::c_int = 10;
+    const F_OWNER_TID: libc::c_int = 0;
+
+    // SAFETY: gettid takes nothing and cannot fail.
+    let owner = Owner { kind: F_OWNER_TID, pid: unsafe { libc::gettid() } };
+    let fd = event.as_raw_fd();
+    // SAFETY: `fd` is open; `owner` has the layout that F_SETOWN_EX reads; the other two take integers.
+    let done = unsafe {
+        libc::fcntl(fd, F_SETOWN_EX, &raw const owner) == 0
+            && libc::fcntl(fd, F_SETSIG, signal) == 0
+            && libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -44,7 +44,7 @@ pub fn state_page(n: usize) -> u64 {
 }
 
 pub fn vcpu(table: &Arc<ControlTable>, capacity: usize) -> VirtualPmu<SimPmu> {
-    VirtualPmu::new(CONFIG, Arc::clone(table), SimPmu::new(capacity))
+    VirtualPmu::new(CONFIG, 0, Arc::clone(table), SimPmu::new(capacity))
 }
 
 /// A control with the TSC and these a-mode counters.

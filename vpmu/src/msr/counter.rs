@@ -1,0 +1,187 @@
+//! A counter behind registers.
+
+use super::Context;
+use crate::host::{HostEvent, HostPmu};
+use crate::register_value::RegisterValue;
+use crate::select::Select;
+use crate::slots::{SlotSet, Slots};
+use crate::totals::RowIndex;
+
+/// See the module.
+pub(super) struct Counter {
+    /// Its contents, when it was last written, stopped or looked at.
+    value: RegisterValue,
+    width: u32,
+    select: Select,
+    what: What,
+    run: Option<Run>,
+    /// Where its event was last time.
+    hint: u8,
+    /// An overflow interrupts.
+    interrupt: bool,
+}
+
+/// What a select means on this host.
+#[derive(Clone, Copy)]
+enum What {
+    /// No privilege level, no event: the register stands still by right.
+    Nothing,
+    /// The host has nothing that counts this.
+    Unknown,
+    Event(HostEvent, RowIndex),
+}
+
+/// The counter counts, as differences of a slot.
+#[derive(Clone, Copy)]
+struct Run {
+    slot: u8,
+    start: u64,
+}
+
+/// What became of a counter that was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) overflow: bool,
+    /// And it interrupts.
+    pub(super) pmi: bool,
+}
+
+impl Counter {
+    pub(super) const fn new(width: u32) -> Self {
+        Self {
+            value: RegisterValue::new(0, width),
+            width,
+            select: Select { evntsel: 0, escr: 0, fixed: None },
+            what: What::Nothing,
+            run: None,
+            hint: 0,
+            interrupt: false,
+        }
+    }
+
+    pub(super) fn select(&self) -> Select {
+        self.select
+    }
+
+    pub(super) fn width(&self) -> u32 {
+        self.width
+    }
+
+    pub(super) fn slot(&self) -> Option<u8> {
+        self.run.map(|run| run.slot)
+    }
+
+    /// Bring the counter to what its registers say now. `keep`: slots that must stay, this counter's included.
+    pub(super) fn apply<H: HostPmu>(
+        &mut self,
+        enabled: bool,
+        select: Select,
+        interrupt: bool,
+        keep: SlotSet,
+        context: &mut Context<'_, H>,
+    ) -> Seen {
+        let mut seen = Seen::default();
+        if self.run.is_some() && (!enabled || select != self.select) {
+            seen = self.look(context);
+            self.run = None;
+        }
+        self.interrupt = interrupt;
+        if select != self.select {
+            self.select = select;
+            self.what = what(select, context);
+        }
+        match self.run {
+            None if enabled => self.start(keep, context),
+            Some(run) => self.set_alarm(run, context),
+            None => {}
+        }
+        seen
+    }
+
+    fn start<H: HostPmu>(&mut self, keep: SlotSet, context: &mut Context<'_, H>) {
+        let What::Event(event, _) = self.what else {
+            context.counts.lost += u64::from(matches!(self.what, What::Unknown));
+            return;
+        };
+        match context.slots.place_one(event, self.hint, keep) {
+            Ok(slot) => {
+                self.hint = slot;
+                self.run = context.slots.now(slot).map(|start| Run { slot, start });
+            }
+            Err(error) => *context.refusal = Some(error),
+        }
+        match self.run {
+            Some(run) => self.set_alarm(run, context),
+            None => context.counts.lost += 1,
+        }
+    }
+
+    fn set_alarm<H: HostPmu>(&self, run: Run, context: &mut Context<'_, H>) {
+        if self.interrupt
+            && let Err(error) = context.slots.alarm(run.slot, self.value.overflow_at(run.start))
+        {
+            context.counts.lost += 1;
+            *context.refusal = Some(error);
+        }
+    }
+
+    /// Bring its contents up to now.
+    pub(super) fn look<H: HostPmu>(&mut self, context: &mut Context<'_, H>) -> Seen {
+        let Some(run) = &mut self.run else { return Seen::default() };
+        let Some(now) = context.slots.now(run.slot) else {
+            // The host took its counter. What it counted since the last look is not known, so it stands still from
+            // there on, until it is enabled again.
+            self.run = None;
+            context.counts.lost += 1;
+            return Seen::default();
+        };
+        let count = now.saturating_sub(run.start);
+        run.start = now;
+        if let What::Event(_, row) = self.what {
+            context.totals.add(row, count);
+        }
+        let overflow = self.value.overflows_after(count);
+        self.value = self.value.after(count);
+        context.counts.overflows += u64::from(overflow);
+        Seen { overflow, pmi: overflow && self.interrupt }
+    }
+
+    /// Its contents now. Nothing changes.
+    pub(super) fn read<H: HostPmu>(&self, slots: &mut Slots<H>) -> u64 {
+        self.value.after(self.elapsed(slots)).bits()
+    }
+
+    fn elapsed<H: HostPmu>(&self, slots: &mut Slots<H>) -> u64 {
+        self.run.and_then(|run| Some(slots.now(run.slot)?.saturating_sub(run.start))).unwrap_or(0)
+    }
+
+    pub(super) fn write<H: HostPmu>(&mut self, value: u64, context: &mut Context<'_, H>) -> Seen {
+        let seen = self.look(context);
+        self.value = RegisterValue::new(value, self.width);
+        if let Some(run) = self.run {
+            self.set_alarm(run, context);
+        }
+        seen
+    }
+
+    /// The count of its slot at which it overflows with an interrupt.
+    pub(super) fn deadline(&self) -> Option<(u8, u64)> {
+        let run = self.run.filter(|_| self.interrupt)?;
+        Some((run.slot, self.value.overflow_at(run.start)))
+    }
+
+    pub(super) fn running<H: HostPmu>(&self, slots: &mut Slots<H>) -> Option<(RowIndex, u64)> {
+        match self.what {
+            What::Event(_, row) if self.run.is_some() => Some((row, self.elapsed(slots))),
+            _ => None,
+        }
+    }
+}
+
+fn what<H: HostPmu>(select: Select, context: &mut Context<'_, H>) -> What {
+    match context.config.model.host_event(select, context.config.host) {
+        Some(HostEvent { usr: false, os: false, .. }) => What::Nothing,
+        Some(event) => What::Event(event, context.totals.row(select, event)),
+        None => What::Unknown,
+    }
+}

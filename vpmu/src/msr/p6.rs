@@ -1,0 +1,398 @@
+//! Registers as the P6 has them, and as Intel and AMD have extended them ever since: an event select for each counter,
+//! then fixed counters, then global control and status.
+
+use super::counter::{Counter, Seen};
+use super::{Context, RegisterCounter};
+use crate::host::HostPmu;
+use crate::registers::{CounterWrite, Enable, FixedRegisters, P6Registers};
+use crate::select::Select;
+use crate::slots::{SlotSet, Slots};
+use crate::totals::RowIndex;
+use crate::virtual_pmu::MsrOutcome;
+
+/// Bit 22 of an event select: enabled.
+const ENABLE: u64 = 1 << 22;
+/// Bit 20 of an event select: interrupt on overflow.
+const INT: u64 = 1 << 20;
+/// Of the four bits of a fixed counter: privilege levels, interrupt.
+const FIXED_LEVELS: u64 = 3;
+const FIXED_PMI: u64 = 8;
+/// Where fixed counters begin in the global registers.
+const FIXED_SHIFT: u32 = 32;
+const PERF_CAPABILITIES: u32 = 0x345;
+
+/// Most general and fixed counters of any family.
+const GENERAL: usize = 8;
+const FIXED: usize = 4;
+
+/// The registers of one vCPU.
+pub(crate) struct P6File {
+    registers: &'static P6Registers,
+    general: [Counter; GENERAL],
+    evntsel: [u64; GENERAL],
+    fixed: [Counter; FIXED],
+    fixed_control: u64,
+    global_control: u64,
+    global_status: u64,
+    pmi: bool,
+}
+
+/// Which register an MSR is.
+#[derive(Clone, Copy)]
+enum Register {
+    Evntsel(usize),
+    Counter(usize, CounterWrite),
+    Fixed(usize, u32),
+    FixedControl(FixedRegisters),
+    GlobalControl,
+    GlobalStatus,
+    GlobalClear(u64),
+    GlobalSet,
+    GlobalInUse,
+    /// Read only.
+    Constant(u64),
+}
+
+impl P6File {
+    pub(super) fn new(registers: &'static P6Registers, width: u32) -> Self {
+        let fixed_width = registers.fixed.map_or(0, |fixed| fixed.width);
+        debug_assert!(registers.evntsel.count as usize <= GENERAL);
+        debug_assert!(registers.fixed.is_none_or(|fixed| fixed.counter.count as usize <= FIXED));
+        Self {
+            registers,
+            general: [const { 0 }; GENERAL].map(|_| Counter::new(width)),
+            evntsel: [0; GENERAL],
+            fixed: [const { 0 }; FIXED].map(|_| Counter::new(fixed_width)),
+            fixed_control: 0,
+            global_control: registers.global.map_or(0, |global| global.control_reset),
+            global_status: 0,
+            pmi: false,
+        }
+    }
+
+    fn find(&self, msr: u32) -> Option<Register> {
+        let registers = self.registers;
+        if let Some(i) = registers.counter.index_of(msr) {
+            return Some(Register::Counter(i as usize, registers.write));
+        }
+        if let Some(i) = registers.evntsel.index_of(msr) {
+            return Some(Register::Evntsel(i as usize));
+        }
+        if let Some((evntsel, counter)) = registers.alias {
+            if let Some(i) = counter.index_of(msr) {
+                return Some(Register::Counter(i as usize, registers.write));
+            }
+            if let Some(i) = evntsel.index_of(msr) {
+                return Some(Register::Evntsel(i as usize));
+            }
+        }
+        if let Some(i) = registers.full_width.and_then(|block| block.index_of(msr)) {
+            return Some(Register::Counter(i as usize, CounterWrite::FullChecked));
+        }
+        if let Some(global) = &registers.global {
+            match msr {
+                _ if msr == global.control => return Some(Register::GlobalControl),
+                _ if msr == global.status => return Some(Register::GlobalStatus),
+                _ if msr == global.clear => return Some(Register::GlobalClear(global.clear_also)),
+                _ if Some(msr) == global.set => return Some(Register::GlobalSet),
+                _ if Some(msr) == global.in_use => return Some(Register::GlobalInUse),
+                _ => {}
+            }
+        }
+        if let Some(fixed) = registers.fixed {
+            if msr == fixed.control {
+                return Some(Register::FixedControl(fixed));
+            }
+            if let Some(i) = fixed.counter.index_of(msr) {
+                return Some(Register::Fixed(i as usize, fixed.width));
+            }
+        }
+        if msr == PERF_CAPABILITIES {
+            return registers.capabilities.map(Register::Constant);
+        }
+        registers
+            .constant
+            .iter()
+            .find(|(number, _)| *number == msr)
+            .map(|(_, value)| Register::Constant(*value))
+    }
+
+    pub(super) fn read<H: HostPmu>(&mut self, msr: u32, context: &mut Context<'_, H>) -> MsrOutcome {
+        let Some(register) = self.find(msr) else { return MsrOutcome::NotMine };
+        MsrOutcome::Value(match register {
+            Register::Evntsel(i) => self.evntsel[i],
+            Register::Counter(i, _) => self.general[i].read(context.slots),
+            Register::Fixed(i, _) => self.fixed[i].read(context.slots),
+            Register::FixedControl(_) => self.fixed_control,
+            Register::GlobalControl => self.global_control,
+            Register::GlobalStatus => {
+                self.look(context);
+                self.global_status
+            }
+            Register::GlobalClear(_) | Register::GlobalSet => 0,
+            Register::GlobalInUse => self.in_use(),
+            Register::Constant(value) => value,
+        })
+    }
+
+    pub(super) fn write<H: HostPmu>(
+        &mut self,
+        msr: u32,
+        value: u64,
+        context: &mut Context<'_, H>,
+    ) -> MsrOutcome {
+        let Some(register) = self.find(msr) else { return MsrOutcome::NotMine };
+        match register {
+            Register::Evntsel(i) => return self.write_evntsel(i, value, context),
+            Register::Counter(i, how) => {
+                let Some(value) = written(value, how, self.general[i].width()) else {
+                    return MsrOutcome::GpFault;
+                };
+                let seen = self.general[i].write(value, context);
+                self.note(i as u32, seen);
+            }
+            Register::Fixed(i, width) => {
+                let Some(value) = written(value, CounterWrite::FullChecked, width) else {
+                    return MsrOutcome::GpFault;
+                };
+                let seen = self.fixed[i].write(value, context);
+                self.note(i as u32 + FIXED_SHIFT, seen);
+            }
+            Register::FixedControl(fixed) => {
+                if value & !fixed.control_valid != 0 {
+                    return MsrOutcome::GpFault;
+                }
+                let changed = self.fixed_control ^ value;
+                context.counts.unchanged += u64::from(changed == 0);
+                self.fixed_control = value;
+                for i in 0..self.fixed_count() {
+                    if changed >> (4 * i) & 0xF != 0 {
+                        self.apply_fixed(i, context);
+                    }
+                }
+            }
+            Register::GlobalControl => {
+                if value & !self.counter_bits() != 0 {
+                    return MsrOutcome::GpFault;
+                }
+                self.write_global_control(value, context);
+            }
+            Register::GlobalClear(also) => {
+                if value & !(self.counter_bits() | also) != 0 {
+                    return MsrOutcome::GpFault;
+                }
+                // What wrapped before this write is cleared with it.
+                self.look(context);
+                self.global_status &= !value;
+            }
+            Register::GlobalSet => {
+                if value & !self.counter_bits() != 0 {
+                    return MsrOutcome::GpFault;
+                }
+                self.global_status |= value;
+            }
+            Register::Constant(constant) if value == constant => {}
+            Register::Constant(_) | Register::GlobalStatus | Register::GlobalInUse => {
+                return MsrOutcome::GpFault;
+            }
+        }
+        MsrOutcome::Handled
+    }
+
+    fn write_evntsel<H: HostPmu>(
+        &mut self,
+        i: usize,
+        value: u64,
+        context: &mut Context<'_, H>,
+    ) -> MsrOutcome {
+        let registers = self.registers;
+        let mut valid = registers.evntsel_valid;
+        if i != 0 {
+            valid &= !registers.evntsel_first_only;
+        }
+        if value & !(valid | registers.evntsel_ignored) != 0 {
+            return MsrOutcome::GpFault;
+        }
+        let value = value & !registers.evntsel_ignored;
+        let changed = self.evntsel[i] ^ value;
+        if changed == 0 && registers.enable != Enable::Always {
+            context.counts.unchanged += 1;
+            return MsrOutcome::Handled;
+        }
+        self.evntsel[i] = value;
+        if registers.enable == Enable::First && i == 0 && changed & ENABLE != 0 {
+            for i in 0..self.general_count() {
+                self.apply_general(i, context);
+            }
+        } else {
+            self.apply_general(i, context);
+        }
+        MsrOutcome::Handled
+    }
+
+    fn write_global_control<H: HostPmu>(&mut self, value: u64, context: &mut Context<'_, H>) {
+        let changed = self.global_control ^ value;
+        context.counts.unchanged += u64::from(changed == 0);
+        self.global_control = value;
+        for i in 0..self.general_count() {
+            if changed >> i & 1 != 0 {
+                self.apply_general(i, context);
+            }
+        }
+        for i in 0..self.fixed_count() {
+            if changed >> (FIXED_SHIFT as usize + i) & 1 != 0 {
+                self.apply_fixed(i, context);
+            }
+        }
+    }
+
+    fn apply_general<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
+        let enabled = self.general_enabled(i);
+        // As it reads while it counts, so that switching it off and on again changes nothing.
+        let bit = if self.registers.enable == Enable::Own { ENABLE } else { 0 };
+        let select = Select::general(self.evntsel[i] | bit);
+        let keep = context.keep | self.slots();
+        let interrupt = self.evntsel[i] & INT != 0;
+        let seen = self.general[i].apply(enabled, select, interrupt, keep, context);
+        self.note(i as u32, seen);
+    }
+
+    fn apply_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
+        let enabled = self.fixed_enabled(i);
+        let control = self.fixed_control >> (4 * i) & 0xF;
+        let keep = context.keep | self.slots();
+        let select = Select::fixed(i as u8, control);
+        let seen = self.fixed[i].apply(enabled, select, control & FIXED_PMI != 0, keep, context);
+        self.note(i as u32 + FIXED_SHIFT, seen);
+    }
+
+    fn general_enabled(&self, i: usize) -> bool {
+        let own = match self.registers.enable {
+            Enable::Own => self.evntsel[i] & ENABLE != 0,
+            Enable::First => self.evntsel[0] & ENABLE != 0,
+            Enable::Always => true,
+        };
+        own && self.globally_enabled(i as u32)
+    }
+
+    fn fixed_enabled(&self, i: usize) -> bool {
+        self.fixed_control >> (4 * i) & FIXED_LEVELS != 0 && self.globally_enabled(i as u32 + FIXED_SHIFT)
+    }
+
+    fn globally_enabled(&self, bit: u32) -> bool {
+        self.registers.global.is_none() || self.global_control >> bit & 1 != 0
+    }
+
+    /// A counter was looked at: set its status bit before its interrupt is told.
+    fn note(&mut self, bit: u32, seen: Seen) {
+        if self.registers.global.is_some() {
+            self.global_status |= u64::from(seen.overflow) << bit;
+        }
+        self.pmi |= seen.pmi;
+    }
+
+    pub(super) fn look<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
+        for i in 0..self.general_count() {
+            let seen = self.general[i].look(context);
+            self.note(i as u32, seen);
+        }
+        for i in 0..self.fixed_count() {
+            let seen = self.fixed[i].look(context);
+            self.note(i as u32 + FIXED_SHIFT, seen);
+        }
+    }
+
+    pub(super) fn take_pmi(&mut self) -> bool {
+        std::mem::take(&mut self.pmi)
+    }
+
+    pub(super) fn rdpmc<H: HostPmu>(&self, number: u32, fixed: bool, slots: &mut Slots<H>) -> Option<u64> {
+        let counter = if fixed {
+            self.fixed[..self.fixed_count()].get(number as usize)
+        } else {
+            let i = number.checked_sub(self.registers.rdpmc_first)?;
+            self.general[..self.general_count()].get(i as usize)
+        };
+        Some(counter?.read(slots))
+    }
+
+    pub(super) fn slots(&self) -> SlotSet {
+        self.counters().filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
+    }
+
+    pub(super) fn deadline(&self, slot: u8) -> Option<u64> {
+        self.counters().filter_map(Counter::deadline).filter(|(of, _)| *of == slot).map(|(_, at)| at).min()
+    }
+
+    pub(super) fn stop<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
+        self.evntsel = [0; GENERAL];
+        self.fixed_control = 0;
+        self.global_control = 0;
+        for counter in self.general.iter_mut().chain(&mut self.fixed) {
+            let _ = counter.apply(false, counter.select(), false, 0, context);
+        }
+    }
+
+    pub(super) fn running<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<(RowIndex, u64)> {
+        self.counters().filter_map(|counter| counter.running(slots)).collect()
+    }
+
+    pub(super) fn enabled<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<RegisterCounter> {
+        let mut shown = |counter: &Counter, rdpmc| RegisterCounter {
+            rdpmc,
+            select: counter.select(),
+            value: counter.read(slots),
+            counted: counter.slot().is_some(),
+        };
+        let mut list = Vec::new();
+        for i in (0..self.general_count()).filter(|&i| self.general_enabled(i)) {
+            list.push(shown(&self.general[i], self.registers.rdpmc_first + i as u32));
+        }
+        for i in (0..self.fixed_count()).filter(|&i| self.fixed_enabled(i)) {
+            list.push(shown(&self.fixed[i], 1 << 30 | i as u32));
+        }
+        list
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &Counter> {
+        self.general.iter().chain(&self.fixed)
+    }
+
+    fn general_count(&self) -> usize {
+        (self.registers.evntsel.count as usize).min(GENERAL)
+    }
+
+    fn fixed_count(&self) -> usize {
+        self.registers.fixed.map_or(0, |fixed| (fixed.counter.count as usize).min(FIXED))
+    }
+
+    /// The bits of the global registers that stand for counters.
+    fn counter_bits(&self) -> u64 {
+        ((1 << self.general_count()) - 1) | ((1 << self.fixed_count()) - 1) << FIXED_SHIFT
+    }
+
+    /// IA32_PERF_GLOBAL_INUSE (SDM volume 3B, 20.2.4.3): selects and fixed controls that are not zero, and bit 63 if
+    /// any counter interrupts.
+    fn in_use(&self) -> u64 {
+        let mut bits = 0;
+        for i in 0..self.general_count() {
+            bits |= u64::from(self.evntsel[i] & 0xFF != 0) << i;
+            bits |= u64::from(self.evntsel[i] & INT != 0) << 63;
+        }
+        for i in 0..self.fixed_count() {
+            let control = self.fixed_control >> (4 * i) & 0xF;
+            bits |= u64::from(control & FIXED_LEVELS != 0) << (FIXED_SHIFT as usize + i);
+            bits |= u64::from(control & FIXED_PMI != 0) << 63;
+        }
+        bits
+    }
+}
+
+/// What a counter of `width` bits holds after `value` was written; `None`: the write faults.
+fn written(value: u64, how: CounterWrite, width: u32) -> Option<u64> {
+    match how {
+        CounterWrite::SignExtended32 => Some(value as i32 as i64 as u64),
+        CounterWrite::FullChecked if value.checked_shr(width).unwrap_or(0) != 0 => None,
+        CounterWrite::Full | CounterWrite::FullChecked => Some(value),
+    }
+}

@@ -88,16 +88,16 @@ impl<H: HostPmu> VirtualPmu<H> {
         self.slots.begin_operation();
         let outcome = match msr.wrapping_sub(MSR_BASE) {
             MSR_PAGE => return MsrOutcome::Value(self.page_msr),
-            offset if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) => {
-                self.registers.rdpmc(offset - MSR_RDPMC, false, &mut self.slots)
-            }
-            offset if (MSR_RDPMC_FIXED..MSR_RDPMC_FIXED + RDPMC_FIXED_COUNT).contains(&offset) => {
-                self.registers.rdpmc(offset - MSR_RDPMC_FIXED, true, &mut self.slots)
-            }
             MSR_DOORBELL => return MsrOutcome::GpFault,
-            _ => {
+            offset => {
                 let (registers, mut context) = self.register_parts();
-                registers.read(msr, &mut context)
+                if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) {
+                    registers.rdpmc(offset - MSR_RDPMC, false, &mut context)
+                } else if (MSR_RDPMC_FIXED..MSR_RDPMC_FIXED + RDPMC_FIXED_COUNT).contains(&offset) {
+                    registers.rdpmc(offset - MSR_RDPMC_FIXED, true, &mut context)
+                } else {
+                    registers.read(msr, &mut context)
+                }
             }
         };
         self.register_counts.reads += 1;

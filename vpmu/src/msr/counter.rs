@@ -130,7 +130,7 @@ impl Counter {
         let Some(run) = &mut self.run else { return Seen::default() };
         let Some(now) = context.slots.now(run.slot) else {
             // The host took its counter. What it counted since the last look is not known, so it stands still from
-            // there on, until it is enabled again.
+            // there on, until it is enabled again. The guest looks at every read, so it sees nothing go backwards.
             self.run = None;
             context.counts.lost += 1;
             return Seen::default();

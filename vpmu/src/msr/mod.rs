@@ -103,8 +103,13 @@ impl RegisterFile {
     }
 
     /// RDPMC of general counter `number`, or of fixed counter `number`.
-    pub(crate) fn rdpmc<H: HostPmu>(&mut self, number: u32, fixed: bool, slots: &mut Slots<H>) -> MsrOutcome {
-        let value = on_file!(self, None, file => file.rdpmc(number, fixed, slots));
+    pub(crate) fn rdpmc<H: HostPmu>(
+        &mut self,
+        number: u32,
+        fixed: bool,
+        context: &mut Context<'_, H>,
+    ) -> MsrOutcome {
+        let value = on_file!(self, None, file => file.rdpmc(number, fixed, context));
         value.map_or(MsrOutcome::GpFault, MsrOutcome::Value)
     }
 

@@ -121,8 +121,8 @@ impl P6File {
         let Some(register) = self.find(msr) else { return MsrOutcome::NotMine };
         MsrOutcome::Value(match register {
             Register::Evntsel(i) => self.evntsel[i],
-            Register::Counter(i, _) => self.general[i].read(context.slots),
-            Register::Fixed(i, _) => self.fixed[i].read(context.slots),
+            Register::Counter(i, _) => self.read_general(i, context),
+            Register::Fixed(i, _) => self.read_fixed(i, context),
             Register::FixedControl(_) => self.fixed_control,
             Register::GlobalControl => self.global_control,
             Register::GlobalStatus => {
@@ -306,14 +306,30 @@ impl P6File {
         std::mem::take(&mut self.pmi)
     }
 
-    pub(super) fn rdpmc<H: HostPmu>(&self, number: u32, fixed: bool, slots: &mut Slots<H>) -> Option<u64> {
-        let counter = if fixed {
-            self.fixed[..self.fixed_count()].get(number as usize)
-        } else {
-            let i = number.checked_sub(self.registers.rdpmc_first)?;
-            self.general[..self.general_count()].get(i as usize)
-        };
-        Some(counter?.read(slots))
+    pub(super) fn rdpmc<H: HostPmu>(
+        &mut self,
+        number: u32,
+        fixed: bool,
+        context: &mut Context<'_, H>,
+    ) -> Option<u64> {
+        if fixed {
+            let i = Some(number as usize).filter(|&i| i < self.fixed_count())?;
+            return Some(self.read_fixed(i, context));
+        }
+        let i = number.checked_sub(self.registers.rdpmc_first)? as usize;
+        (i < self.general_count()).then(|| self.read_general(i, context))
+    }
+
+    fn read_general<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) -> u64 {
+        let seen = self.general[i].look(context);
+        self.note(i as u32, seen);
+        self.general[i].read(context.slots)
+    }
+
+    fn read_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) -> u64 {
+        let seen = self.fixed[i].look(context);
+        self.note(i as u32 + FIXED_SHIFT, seen);
+        self.fixed[i].read(context.slots)
     }
 
     pub(super) fn slots(&self) -> SlotSet {

@@ -57,6 +57,14 @@ pub fn table(dump: &MachineDump) -> String {
     out
 }
 
+/// RDPMC's number in words: fixed counters have bit 30 set.
+fn counter_name(rdpmc: u32) -> String {
+    match rdpmc.checked_sub(1 << 30) {
+        Some(fixed) => format!("f{fixed}"),
+        None => rdpmc.to_string(),
+    }
+}
+
 fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
     let exits = vcpu.exits;
     let Some(pmu) = &vcpu.pmu else {
@@ -83,7 +91,22 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
         Some(state) => writeln!(out, "  attached   state {:#x}, control {}", state.page, state.id)?,
         None => writeln!(out, "  attached   nothing")?,
     }
-    writeln!(out, "  writes     made {}, avoided {}", pmu.writes.made, pmu.writes.avoided)?;
+    for counter in &pmu.enabled {
+        let counted = if counter.counted { "" } else { "  (not counted)" };
+        writeln!(
+            out,
+            "  counter {:<2} {:<20} {:#x}{counted}",
+            counter_name(counter.rdpmc),
+            counter.select.to_string(),
+            counter.value
+        )?;
+    }
+    let writes = pmu.writes;
+    writeln!(
+        out,
+        "  writes     made {}, avoided {}; alarms set {}, kept {}",
+        writes.made, writes.avoided, writes.alarms_set, writes.alarms_kept
+    )?;
     let door = pmu.door;
     writeln!(
         out,
@@ -96,6 +119,22 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
         door.retries,
         door.errors + door.unknown
     )?;
+    let registers = pmu.registers;
+    if registers != vpmu::RegisterCounts::default() {
+        writeln!(
+            out,
+            "  registers  read {}, written {}, unchanged {}, overflows {}, not counted {}, faults {}",
+            registers.reads,
+            registers.writes,
+            registers.unchanged,
+            registers.overflows,
+            registers.lost,
+            registers.faults
+        )?;
+    }
+    if pmu.overflows != 0 || pmu.pmis != 0 {
+        writeln!(out, "  i-mode     overflows {}, interrupts given {}", pmu.overflows, pmu.pmis)?;
+    }
     if let Some(refusal) = &pmu.last_refusal {
         writeln!(out, "  refused    {refusal}")?;
     }

@@ -58,9 +58,29 @@
 //! the counter turns out to have stopped, and the guest is told in `lost_prev`. Such periods are counted in the
 //! [`Snapshot`].
 //!
-//! # Not yet
+//! # Interrupt mode
 //!
-//! Interrupt-mode counters (refused, EPERM), the MSR door, and families beyond the K7, K8 and generic ones.
+//! An i-mode counter begins a period with the value in its state's page, sign-extended from 32 bits to the width of the
+//! guest's counters, and overflows when it wraps to zero. perfctr's protocol keeps hardware from being written:
+//! stopped at suspend, restarted at resume if another state was there. One level up nothing has to be stopped: what
+//! was to be avoided is an interrupt for the wrong thread, and the engine looks whose counter it is. So
+//!
+//! * suspend writes nothing. It adds to the sum, and puts what the counter holds into the page, for the next resume;
+//! * the overflow is found by arithmetic, once, whoever looks first: the [alarm](HostPmu::arm) or the end of the
+//!   period. perfctr_cpu_identify_overflow() is part of the latter: the page tells which counters, and their starts are
+//!   `ireset` again. So perfctr_cpu_ireload() has nothing left to do;
+//! * the one thing the host is asked for is the alarm, and only if no earlier one is set. An alarm that comes too early,
+//!   because other threads counted the same event meanwhile, costs one exit and is set anew. A state that comes back
+//!   to the vCPU it left (`isuspend_cpu`) without others between finds its alarm where it was.
+//!
+//! # The MSR door
+//!
+//! The PMU registers of the guest's family work for guests without a driver of ours, by the same rules; see the
+//! family tables ([`Registers`]). Writing a counter, enabling and disabling it change software only. An overflow sets
+//! its status bit, where the family has one, and then makes [`VirtualPmu::take_pmi`] say that the VMM has to deliver
+//! what the guest's LVTPC says.
+//!
+//! RDPMC never reaches a VMM. Where it faults in the guest the guest driver stands in for it, by a window of MSRs.
 
 mod config;
 mod control;

@@ -167,7 +167,7 @@ fn both_doors_count_side_by_side_and_keep_their_slots() {
     let mut driver = Driver::new(vcpu(&ControlTable::new(), 2), &mem, 0);
     let id = driver.update_control(state_page(0), control(&[USR | 0xC0])).unwrap();
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
-    let mut run = |driver: &mut Driver<'_>, instructions| {
+    let run = |driver: &mut Driver<'_>, instructions| {
         let user = Executed { instructions, branches: instructions, ..Executed::default() };
         driver.pmu.host_mut().execute(&Work { user, ..Work::default() });
     };

@@ -60,7 +60,7 @@
 //!
 //! # Not yet
 //!
-//! Interrupt-mode counters (refused, EPERM), the MSR door, and families beyond the K7, K8 and generic ones.
+//! Interrupt-mode counters (refused, EPERM) and the MSR door.
 
 mod config;
 mod control;
@@ -82,10 +82,10 @@ mod totals;
 mod virtual_pmu;
 
 pub use config::{CpuidLeaf, DOOR_MSRS, PmuConfig, door_cpuid};
-pub use control::{Control, ControlError};
+pub use control::{Control, ControlError, P4Error};
 pub use family::{Facts, Model, ModelChoice, PmuCpuid, UnknownModel};
 pub use host::{HostEvent, HostPmu, LoadError};
-pub use host_family::HostFamily;
+pub use host_family::{Host, HostFamily};
 pub use registers::{
     Block, CounterWrite, Enable, FixedRegisters, GlobalRegisters, Identity, P4Registers, P5Registers,
     P6Registers, Registers,

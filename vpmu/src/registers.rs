@@ -42,7 +42,7 @@ impl Block {
     pub const fn index_of(&self, msr: u32) -> Option<u32> {
         let distance = msr.wrapping_sub(self.base);
         let index = distance / self.stride;
-        if distance % self.stride == 0 && index < self.count { Some(index) } else { None }
+        if distance.is_multiple_of(self.stride) && index < self.count { Some(index) } else { None }
     }
 
     /// The numbers from the first to the last, those between included.

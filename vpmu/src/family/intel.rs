@@ -206,10 +206,7 @@ pub(super) fn host_event(select: Select, host: HostFamily) -> Option<HostEvent> 
 
 /// Whether an `evntsel` may stand for fixed counter `number`: it names no event, or the one the counter counts.
 pub(super) const fn names_fixed(number: u32, evntsel: u32) -> bool {
-    match (number, evntsel as u64 & WHAT) {
-        (_, 0) | (0, 0xC0) | (1, 0x3C) | (2, 0x0300 | 0x013C) => true,
-        _ => false,
-    }
+    matches!((number, evntsel as u64 & WHAT), (_, 0) | (0, 0xC0) | (1, 0x3C) | (2, 0x0300 | 0x013C))
 }
 
 #[cfg(test)]

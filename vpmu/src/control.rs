@@ -35,6 +35,74 @@ pub enum ControlError {
     /// EINVAL: `ireset[i]` of an i-mode counter is not negative.
     #[error("counter {0}: the restart value is not negative")]
     Reset(usize),
+    /// EINVAL: the processor's time-stamp counter is not to be used (WinChip).
+    #[error("the time-stamp counter of this processor is broken")]
+    TscBroken,
+    /// EINVAL: a reserved bit of the upper half of event select `i` is set (AMD Fam10h and later).
+    #[error("counter {0}: a reserved bit of the event select's upper half is set")]
+    HighReserved(usize),
+    /// EINVAL: `evntsel[i]` names another event than the one its fixed counter counts.
+    #[error("counter {0}: the fixed counter counts another event")]
+    NotItsEvent(usize),
+    /// A rule of the P4.
+    #[error(transparent)]
+    P4(#[from] P4Error),
+}
+
+/// Rules of the P4 alone. `i` is the virtual index of the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum P4Error {
+    /// EPERM: EXTENDED_CASCADE, and the model or the counter has none.
+    #[error("counter {0}: there is no extended cascading")]
+    ExtendedCascade(usize),
+    /// EINVAL: ACTIVE_THREAD is not "any" on a processor without hyper-threading.
+    #[error("counter {0}: both active thread bits must be set")]
+    ActiveThread(usize),
+    /// EINVAL: FORCE_OVF of an i-mode counter whose restart value is not -1.
+    #[error("counter {0}: forced overflow needs a restart value of -1")]
+    ForcedOverflow(usize),
+    /// EPERM: bit 31 of `p4.escr[i]` is set.
+    #[error("counter {0}: a reserved ESCR bit is set")]
+    EscrReserved(usize),
+    /// EINVAL: `p4.escr[i]` counts for the other thread of the core.
+    #[error("counter {0}: the other thread cannot be counted")]
+    OtherThread(usize),
+    /// EINVAL: no ESCR belongs to this counter and ESCR SELECT.
+    #[error("counter {0}: there is no such ESCR")]
+    NoEscr(usize),
+    /// EPERM: replay tagging without a counter.
+    #[error("replay tagging needs a counter")]
+    ReplayWithoutCounter,
+    /// EPERM: a bit of `p4.pebs_enable` that is not for replay tagging.
+    #[error("PEBS_ENABLE: only replay tagging is supported")]
+    ReplayReserved,
+    /// EINVAL: `p4.pebs_enable` lacks UOP_TAG, or every tag bit.
+    #[error("PEBS_ENABLE: UOP_TAG and a tag bit must be set")]
+    ReplayIncomplete,
+    /// EPERM: a bit of `p4.pebs_matrix_vert` other than 0 and 1, or any without replay tagging.
+    #[error("PEBS_MATRIX_VERT: a bit that may not be set")]
+    MatrixReserved,
+    /// EINVAL: neither bit 0 nor bit 1 of `p4.pebs_matrix_vert` is set.
+    #[error("PEBS_MATRIX_VERT: bit 0 or 1 must be set")]
+    MatrixIncomplete,
+}
+
+impl P4Error {
+    const fn result(self) -> i32 {
+        match self {
+            Self::ExtendedCascade(_)
+            | Self::EscrReserved(_)
+            | Self::ReplayWithoutCounter
+            | Self::ReplayReserved
+            | Self::MatrixReserved => result::EPERM,
+            Self::ActiveThread(_)
+            | Self::ForcedOverflow(_)
+            | Self::OtherThread(_)
+            | Self::NoEscr(_)
+            | Self::ReplayIncomplete
+            | Self::MatrixIncomplete => result::EINVAL,
+        }
+    }
 }
 
 impl ControlError {
@@ -48,7 +116,11 @@ impl ControlError {
             | Self::NotEnabled(_)
             | Self::NoPrivilegeLevel(_)
             | Self::InterruptBit(_)
-            | Self::Reset(_) => result::EINVAL,
+            | Self::Reset(_)
+            | Self::TscBroken
+            | Self::HighReserved(_)
+            | Self::NotItsEvent(_) => result::EINVAL,
+            Self::P4(error) => error.result(),
         }
     }
 }
@@ -56,11 +128,32 @@ impl ControlError {
 /// Control data that has been checked, in normal form: what does not matter is zero, so that equal controls are
 /// equal bytes. Made by [`Model::check`](crate::Model::check) only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Control(CpuControl);
+pub struct Control {
+    raw: CpuControl,
+    layout: SelectLayout,
+}
+
+/// What control data says of one counter, besides `evntsel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SelectLayout {
+    /// Nothing, unless the counter is a fixed one.
+    Plain,
+    /// `p4.escr` is the upper half of the event select (perfctr 2.6, for AMD Fam10h).
+    Wide,
+    /// The counter's number is part of what is counted (P5 and its clones).
+    Numbered,
+    /// The same, and `p4` counts.
+    P4,
+}
+
+/// Bit of `pmc_map`: a fixed counter, as for RDPMC (SDM volume 2B, RDPMC).
+pub(crate) const FIXED_COUNTER: u32 = 1 << 30;
+/// Bits of `pmc_map` that number a counter; P4 has flags above (bit 31, fast RDPMC).
+const COUNTER_NUMBER: u32 = 0x1F;
 
 impl Control {
     /// The normal form of `raw`, whose counts have been checked to fit the arrays.
-    pub(crate) fn normalised(raw: &CpuControl, p4: bool) -> Self {
+    pub(crate) fn normalised(raw: &CpuControl, layout: SelectLayout) -> Self {
         let mut control = CpuControl {
             tsc_on: u32::from(raw.tsc_on != 0),
             nractrs: raw.nractrs,
@@ -70,50 +163,68 @@ impl Control {
         let len = counter_count(raw, MAX_COUNTERS as u32).unwrap_or(0);
         control.pmc_map[..len].copy_from_slice(&raw.pmc_map[..len]);
         control.evntsel[..len].copy_from_slice(&raw.evntsel[..len]);
-        if p4 {
-            control.p4 = raw.p4;
-            control.p4.escr[len..].fill(0);
+        match layout {
+            SelectLayout::Plain | SelectLayout::Numbered => {}
+            SelectLayout::Wide => control.p4.escr[..len].copy_from_slice(&raw.p4.escr[..len]),
+            SelectLayout::P4 => {
+                control.p4 = raw.p4;
+                control.p4.escr[len..].fill(0);
+            }
         }
         let actrs = (raw.nractrs as usize).min(len);
         control.ireset[actrs..len].copy_from_slice(&raw.ireset[actrs..len]);
-        Self(control)
+        Self { raw: control, layout }
     }
 
     /// Whether the time-stamp counter is sampled.
     pub fn tsc_on(&self) -> bool {
-        self.0.tsc_on != 0
+        self.raw.tsc_on != 0
     }
 
     /// Hardware counter number of each counter.
     pub fn pmc_map(&self) -> &[u32] {
-        &self.0.pmc_map[..self.len()]
+        &self.raw.pmc_map[..self.len()]
     }
 
     /// Event select of each counter.
     pub fn evntsel(&self) -> &[u32] {
-        &self.0.evntsel[..self.len()]
+        &self.raw.evntsel[..self.len()]
     }
 
     /// What each counter is told to count.
     pub fn selects(&self) -> impl ExactSizeIterator<Item = Select> {
-        self.evntsel()
-            .iter()
-            .zip(&self.0.p4.escr)
-            .map(|(&evntsel, &escr)| Select { escr, ..Select::general(evntsel.into()) })
+        (0..self.len()).map(|i| self.select(i))
+    }
+
+    fn select(&self, i: usize) -> Select {
+        let (map, evntsel, escr) = (self.raw.pmc_map[i], self.raw.evntsel[i], self.raw.p4.escr[i]);
+        let general = Select::general(evntsel.into());
+        let counter = Some((map & COUNTER_NUMBER) as u8);
+        match self.layout {
+            SelectLayout::Plain if map & FIXED_COUNTER != 0 => {
+                // OS, USR and INT where IA32_FIXED_CTR_CTRL has OS, USR and PMI.
+                let control = evntsel >> 17 & 1 | (evntsel >> 16 & 1) << 1 | (evntsel >> 20 & 1) << 3;
+                Select::fixed((map & COUNTER_NUMBER) as u8, control.into())
+            }
+            SelectLayout::Plain => general,
+            SelectLayout::Wide => Select::general(u64::from(escr) << 32 | u64::from(evntsel)),
+            SelectLayout::Numbered => Select { counter, ..general },
+            SelectLayout::P4 => Select { counter, escr, ..general },
+        }
     }
 
     /// (Re)start value of counter `i`; `None` for an a-mode counter.
     pub fn ireset(&self, i: usize) -> Option<i32> {
-        (self.0.nractrs as usize..self.len()).contains(&i).then(|| self.0.ireset[i])
+        (self.raw.nractrs as usize..self.len()).contains(&i).then(|| self.raw.ireset[i])
     }
 
     /// `perfctr_mk_cstatus` of this control.
     pub fn cstatus(&self) -> u32 {
-        cstatus(self.tsc_on(), self.0.nractrs, self.0.nrictrs)
+        cstatus(self.tsc_on(), self.raw.nractrs, self.raw.nrictrs)
     }
 
     fn len(&self) -> usize {
-        (self.0.nractrs + self.0.nrictrs) as usize
+        (self.raw.nractrs + self.raw.nrictrs) as usize
     }
 }
 
@@ -143,14 +254,14 @@ mod tests {
         raw.ireset = [-1; MAX_COUNTERS];
         raw.reserved = [9; 4];
         raw.p4.pebs_enable = 1;
-        let control = Control::normalised(&raw, false);
+        let control = Control::normalised(&raw, SelectLayout::Plain);
         assert!(control.tsc_on());
         assert_eq!(control.evntsel(), [5]);
         assert_eq!(control.pmc_map(), [2]);
         let mut wanted = CpuControl { tsc_on: 1, nractrs: 1, ..CpuControl::default() };
         wanted.evntsel[0] = 5;
         wanted.pmc_map[0] = 2;
-        assert_eq!(control, Control(wanted));
+        assert_eq!(control, Control { raw: wanted, layout: SelectLayout::Plain });
         assert_eq!(control.cstatus(), 0x8000_0101);
     }
 }

@@ -1,31 +1,47 @@
-//! Guest-visible PMUs. Each family is one file: a table of facts, and its checks.
+//! Guest-visible PMUs. Each family is one file: a table of facts, its checks, and what its events are elsewhere.
 
-mod amd_events;
+mod amd;
+mod amd_core;
+mod amd_v2;
+mod c3;
+mod choice;
+mod cyrix;
+mod equivalents;
+mod fam10h;
 mod generic;
+mod intel;
 mod k7;
 mod k8;
+mod p4;
+mod p5;
+mod p5_like;
+mod p6;
 mod p6_like;
+mod winchip;
 
 use std::fmt;
-use std::str::FromStr;
 
 use perfctr_abi::layout::{CpuControl, MAX_COUNTERS, feature};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Control, ControlError, counter_count};
+pub use self::choice::{ModelChoice, UnknownModel};
+use crate::control::{Control, ControlError, SelectLayout, counter_count};
 use crate::host::HostEvent;
-use crate::host_family::HostFamily;
-use crate::registers::{Identity, Registers};
+use crate::host_family::{Host, HostFamily};
+use crate::registers::{Identity, P4Registers, P6Registers, Registers};
 use crate::select::Select;
 
 /// What a guest is told about its processor's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Name, as `perfex -i` shows it.
+    /// Name in `--pmu`.
+    pub keyword: &'static str,
+    /// Name for reading.
     pub name: &'static str,
-    /// `cpu_type` of [`perfctr_abi::layout::cpu_type`].
+    /// `cpu_type` of [`perfctr_abi::layout::cpu_type`]; for processors that perfctr never knew, the nearest that its
+    /// clients understand.
     pub cpu_type: u32,
-    /// Number of programmable counters.
+    /// Number of programmable counters; fixed ones are in `registers`.
     pub counters: u32,
     /// Their width in bits; 0 without counters.
     pub width: u32,
@@ -38,8 +54,8 @@ pub struct Facts {
     pub cpuid: PmuCpuid,
     /// The registers behind the MSR door.
     pub registers: Registers,
-    /// Whether delivery of a PMI sets the mask bit of LVTPC (Intel, see the
-    /// family's own file), or leaves it (AMD).
+    /// Whether delivery of a PMI sets the mask bit of LVTPC (Intel since Pentium M and P4), or leaves it (AMD, and
+    /// the P6 before).
     pub lvtpc_masks: bool,
 }
 
@@ -54,28 +70,101 @@ pub struct PmuCpuid {
     pub perfmon_v2: Option<u32>,
 }
 
+impl PmuCpuid {
+    /// Nothing.
+    pub const NONE: Self = Self { architectural: None, amd_extended_ecx: 0, perfmon_v2: None };
+}
+
 /// A guest PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String", into = "&'static str")]
+#[allow(missing_docs, reason = "their facts name them")]
 pub enum Model {
-    /// The time-stamp counter only.
-    Generic,
-    /// AMD K7 (Athlon).
+    P5,
+    P5Mmx,
+    P6,
+    PentiumII,
+    PentiumIII,
+    PentiumM,
+    P4,
+    P4M2,
+    P4M3,
+    CyrixMii,
+    WinChipC6,
+    WinChip2,
+    WinChip3,
+    C3,
     K7,
-    /// AMD K8 (Athlon 64, Opteron).
     K8,
+    Fam10h,
+    AmdCore,
+    AmdV2,
+    IntelV1,
+    IntelV2,
+    IntelV3,
+    IntelV4,
+    IntelV5,
+    Generic,
 }
 
 impl Model {
     /// Every model, in the order help texts show them.
-    pub const ALL: [Self; 3] = [Self::K7, Self::K8, Self::Generic];
+    pub const ALL: [Self; 25] = [
+        Self::P5,
+        Self::P5Mmx,
+        Self::P6,
+        Self::PentiumII,
+        Self::PentiumIII,
+        Self::PentiumM,
+        Self::P4,
+        Self::P4M2,
+        Self::P4M3,
+        Self::CyrixMii,
+        Self::WinChipC6,
+        Self::WinChip2,
+        Self::WinChip3,
+        Self::C3,
+        Self::K7,
+        Self::K8,
+        Self::Fam10h,
+        Self::AmdCore,
+        Self::AmdV2,
+        Self::IntelV1,
+        Self::IntelV2,
+        Self::IntelV3,
+        Self::IntelV4,
+        Self::IntelV5,
+        Self::Generic,
+    ];
 
     /// Its facts.
     pub const fn facts(self) -> &'static Facts {
         match self {
-            Self::Generic => &generic::FACTS,
+            Self::P5 => &p5::PENTIUM,
+            Self::P5Mmx => &p5::PENTIUM_MMX,
+            Self::P6 => &p6::PENTIUM_PRO,
+            Self::PentiumII => &p6::PENTIUM_II,
+            Self::PentiumIII => &p6::PENTIUM_III,
+            Self::PentiumM => &p6::PENTIUM_M,
+            Self::P4 => &p4::MODEL_1,
+            Self::P4M2 => &p4::MODEL_2,
+            Self::P4M3 => &p4::MODEL_3,
+            Self::CyrixMii => &cyrix::FACTS,
+            Self::WinChipC6 => &winchip::C6,
+            Self::WinChip2 => &winchip::WINCHIP_2,
+            Self::WinChip3 => &winchip::WINCHIP_3,
+            Self::C3 => &c3::FACTS,
             Self::K7 => &k7::FACTS,
             Self::K8 => &k8::FACTS,
+            Self::Fam10h => &fam10h::FACTS,
+            Self::AmdCore => &amd_core::FACTS,
+            Self::AmdV2 => &amd_v2::FACTS,
+            Self::IntelV1 => &intel::FACTS[0],
+            Self::IntelV2 => &intel::FACTS[1],
+            Self::IntelV3 => &intel::FACTS[2],
+            Self::IntelV4 => &intel::FACTS[3],
+            Self::IntelV5 => &intel::FACTS[4],
+            Self::Generic => &generic::FACTS,
         }
     }
 
@@ -85,40 +174,95 @@ impl Model {
     /// The first rule that is broken, in the driver's order: i-mode needs PCINT (EPERM), then the rules of the
     /// family, then the restart values of i-mode counters (EINVAL).
     pub fn check(self, control: &CpuControl) -> Result<Control, ControlError> {
-        if control.nrictrs != 0 && self.facts().features & feature::PCINT == 0 {
+        let facts = self.facts();
+        if control.nrictrs != 0 && facts.features & feature::PCINT == 0 {
             return Err(ControlError::NoInterrupts);
         }
-        match self {
-            Self::Generic => generic::check(control),
-            Self::K7 => k7::check(control),
-            Self::K8 => k8::check(control),
-        }?;
+        let layout = match (self, facts.registers) {
+            (Self::C3, _) => {
+                c3::check(control)?;
+                SelectLayout::Plain
+            }
+            (Self::WinChipC6 | Self::WinChip2 | Self::WinChip3, _) => {
+                winchip::check(control)?;
+                SelectLayout::Numbered
+            }
+            (_, Registers::None) => {
+                generic::check(control)?;
+                SelectLayout::Plain
+            }
+            (_, Registers::P5(registers)) => {
+                p5_like::check(control, registers)?;
+                SelectLayout::Numbered
+            }
+            (_, Registers::P6(registers)) => {
+                p6_like::check(control, facts, registers)?;
+                if p6_like::is_wide(registers) { SelectLayout::Wide } else { SelectLayout::Plain }
+            }
+            (_, Registers::P4(registers)) => {
+                p4::check(control, registers)?;
+                SelectLayout::P4
+            }
+        };
         check_ireset(control)?;
-        Ok(Control::normalised(control, matches!(self.facts().registers, Registers::P4(_))))
+        Ok(Control::normalised(control, layout))
     }
 
     /// The event of a `host` that counts what `select` counts on this model; `None`: the host has none.
     pub fn host_event(self, select: Select, host: HostFamily) -> Option<HostEvent> {
+        let p5 = |registers, events| p5_like::host_event(select, host, registers, events);
         match self {
             Self::Generic => None,
-            Self::K7 | Self::K8 => amd_events::host_event(select, host),
+            Self::P5 => p5(&p5_like::REGISTERS, p5::EVENTS),
+            Self::P5Mmx => p5(&p5_like::REGISTERS, p5::MMX_EVENTS),
+            Self::CyrixMii => p5(&cyrix::REGISTERS, cyrix::EVENTS),
+            Self::WinChipC6 => p5(&winchip::REGISTERS, winchip::C6_EVENTS),
+            Self::WinChip2 | Self::WinChip3 => p5(&winchip::REGISTERS, winchip::EVENTS),
+            Self::P6 | Self::PentiumII | Self::PentiumIII | Self::PentiumM => p6::host_event(select, host),
+            Self::P4 | Self::P4M2 | Self::P4M3 => p4::host_event(select, host, self.p4_registers()?),
+            Self::C3 => c3::host_event(select, host),
+            Self::K7 | Self::K8 => amd::host_event(select, host, amd::WHAT, amd::EVENTS),
+            Self::Fam10h => amd::host_event(select, host, amd::WIDE_WHAT, amd::EVENTS),
+            Self::AmdCore | Self::AmdV2 => amd::host_event(select, host, amd::WIDE_WHAT, amd::ZEN2_EVENTS),
+            Self::IntelV1 | Self::IntelV2 | Self::IntelV3 | Self::IntelV4 | Self::IntelV5 => {
+                intel::host_event(select, host)
+            }
         }
     }
 
-    /// The model nearest to `host`. Intel hosts get the generic model until Intel families exist: a K8 there would
-    /// refuse all but four events.
-    pub const fn nearest(host: HostFamily) -> Self {
-        match host {
-            HostFamily::Amd => Self::K8,
-            HostFamily::Intel | HostFamily::Other => Self::Generic,
+    /// What CPUID says of the counters on a `host`: the facts, less what that host cannot count (architectural
+    /// events, and fixed counters, of Intel's).
+    pub fn cpuid(self, host: HostFamily) -> PmuCpuid {
+        let cpuid = self.facts().cpuid;
+        let counts = |select| self.host_event(select, host).is_some();
+        let architectural = cpuid.architectural.map(|leaf| {
+            let events = intel::ARCHITECTURAL_EVENTS.iter().enumerate();
+            let missing =
+                events.filter(|(_, event)| !counts(Select::general(**event))).map(|(bit, _)| 1 << bit);
+            let fixed = (0..).take_while(|&number| counts(Select::fixed(number, 0))).count();
+            intel::leaf_on_host(leaf, missing.sum(), fixed as u32)
+        });
+        PmuCpuid { architectural, ..cpuid }
+    }
+
+    /// The identity to show on `host`; `None` for the host's own, where it is a processor of this family.
+    pub fn identity(self, host: &Host) -> Option<Identity> {
+        self.facts().identity.filter(|_| !(host.native && host.nearest == self))
+    }
+
+    /// Its registers, if it is a P4.
+    pub const fn p4_registers(self) -> Option<&'static P4Registers> {
+        match self.facts().registers {
+            Registers::P4(registers) => Some(registers),
+            _ => None,
         }
     }
 
-    const fn keyword(self) -> &'static str {
-        match self {
-            Self::Generic => "generic",
-            Self::K7 => "k7",
-            Self::K8 => "k8",
+    /// Its registers, if they are laid out as P6's.
+    pub const fn p6_registers(self) -> Option<&'static P6Registers> {
+        match self.facts().registers {
+            Registers::P6(registers) => Some(registers),
+            _ => None,
         }
     }
 }
@@ -134,107 +278,15 @@ fn check_ireset(control: &CpuControl) -> Result<(), ControlError> {
 
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.keyword())
+        f.pad(self.facts().keyword)
     }
 }
 
-/// No model is called that.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no PMU model is called {0:?}; there are auto, k7, k8 and generic")]
-pub struct UnknownModel(String);
-
-impl FromStr for Model {
-    type Err = UnknownModel;
-
-    fn from_str(text: &str) -> Result<Self, UnknownModel> {
-        Self::ALL.into_iter().find(|model| model.keyword() == text).ok_or_else(|| UnknownModel(text.into()))
-    }
-}
-
-/// The value of `--pmu`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ModelChoice {
-    /// The model nearest to the host.
-    #[default]
-    Auto,
-    /// This model.
-    Only(Model),
-}
-
-impl ModelChoice {
-    /// The model to use on `host`.
-    pub const fn resolve(self, host: HostFamily) -> Model {
-        match self {
-            Self::Auto => Model::nearest(host),
-            Self::Only(model) => model,
-        }
-    }
-}
-
-impl fmt::Display for ModelChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.pad("auto"),
-            Self::Only(model) => model.fmt(f),
-        }
-    }
-}
-
-impl FromStr for ModelChoice {
-    type Err = UnknownModel;
-
-    fn from_str(text: &str) -> Result<Self, UnknownModel> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::Only),
-        }
+impl From<Model> for &'static str {
+    fn from(model: Model) -> Self {
+        model.facts().keyword
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_round_trip() {
-        for model in Model::ALL {
-            assert_eq!(model.to_string().parse(), Ok(model));
-            let choice = ModelChoice::Only(model);
-            assert_eq!(choice.to_string().parse(), Ok(choice));
-        }
-        assert_eq!("auto".parse(), Ok(ModelChoice::Auto));
-        assert_eq!(ModelChoice::Auto.to_string(), "auto");
-        assert!("auto".parse::<Model>().is_err());
-        assert!("K8 ".parse::<ModelChoice>().is_err());
-    }
-
-    #[test]
-    fn i_mode_without_pcint_is_eperm_before_all_else() {
-        for model in Model::ALL.into_iter().filter(|model| model.facts().features & feature::PCINT == 0) {
-            for (nractrs, nrictrs) in [(0, 1), (3, 1), (u32::MAX, 1), (1, u32::MAX)] {
-                let control = CpuControl { nractrs, nrictrs, ..CpuControl::default() };
-                let error = model.check(&control).unwrap_err();
-                assert_eq!((error, error.result()), (ControlError::NoInterrupts, -1), "{model}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_restart_value_that_is_not_negative_is_einval() {
-        let mut control = CpuControl { nractrs: 1, nrictrs: 1, ..CpuControl::default() };
-        for value in [0, 1, i32::MAX] {
-            control.ireset = [-1, value].repeat(9).try_into().unwrap();
-            assert_eq!(check_ireset(&control), Err(ControlError::Reset(1)));
-            control.ireset = [value, -1].repeat(9).try_into().unwrap();
-            assert_eq!(check_ireset(&control), Ok(()), "a-mode counters have no restart value");
-        }
-        assert_eq!(ControlError::Reset(1).result(), -22);
-    }
-
-    #[test]
-    fn auto_is_the_nearest() {
-        assert_eq!(ModelChoice::Auto.resolve(HostFamily::Amd), Model::K8);
-        assert_eq!(ModelChoice::Auto.resolve(HostFamily::Intel), Model::Generic);
-        assert_eq!(ModelChoice::Only(Model::K7).resolve(HostFamily::Intel), Model::K7);
-    }
-}
+mod tests;

@@ -104,10 +104,10 @@ mod totals;
 mod virtual_pmu;
 
 pub use config::{CpuidLeaf, DOOR_MSRS, PmuConfig, door_cpuid};
-pub use control::{Control, ControlError};
+pub use control::{Control, ControlError, P4Error};
 pub use family::{Facts, Model, ModelChoice, PmuCpuid, UnknownModel};
 pub use host::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
-pub use host_family::HostFamily;
+pub use host_family::{Host, HostFamily};
 pub use msr::{RegisterCounter, RegisterCounts};
 pub use registers::{
     Block, CounterWrite, Enable, FixedRegisters, GlobalRegisters, Identity, P4Registers, P5Registers,

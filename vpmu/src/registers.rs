@@ -104,6 +104,8 @@ pub struct P6Registers {
     pub capabilities: Option<u64>,
     /// Further registers that read as a constant, and ignore writes of that same constant.
     pub constant: &'static [(u32, u64)],
+    /// Another number of the time-stamp counter, read only (VIA C3: what is counter 0 on others, also for RDPMC).
+    pub tsc: Option<u32>,
 }
 
 /// Intel's fixed counters (SDM volume 3B, 20.2.2): 0 instructions, 1 core cycles, 2 reference cycles.
@@ -136,6 +138,8 @@ pub struct GlobalRegisters {
     pub in_use: Option<u32>,
     /// Bits of `clear` beyond the counters' that may be written and do nothing here (OvfBuffer, CondChgd, ...).
     pub clear_also: u64,
+    /// AMD: writes to reserved bits and to `status` are ignored. Otherwise they fault (Intel).
+    pub forgiving: bool,
 }
 
 /// P5 and its clones: one control register for two counters (Pentium Processor Family Developer's Manual, 33.4).
@@ -145,8 +149,11 @@ pub struct P5Registers {
     pub cesr: u32,
     /// The two counters.
     pub counter: Block,
-    /// Bits of a half of CESR that may be set.
+    /// Bits of a half of CESR that may be set; others fault.
     pub half_valid: u16,
+    /// Whether bits 6 to 8 of a half are the counter control field: 0 and 4 count nothing, bit 6 is CPL 0 to 2, bit 7
+    /// CPL 3, bit 8 durations instead of events. Without it a counter counts at every CPL and cannot be stopped.
+    pub control_field: bool,
     /// What a write to a counter does.
     pub write: CounterWrite,
 }

@@ -13,6 +13,10 @@ pub struct Select {
     /// P4: the ESCR that goes with it; 0 on others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub escr: u32,
+    /// Number of the counter, where the meaning of an event depends on it: P5-like processors, and P4, where it
+    /// says with the ESCR SELECT field which ESCR it is. `None` on others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter: Option<u8>,
     /// Number of the fixed counter, for one of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<u8>,
@@ -26,22 +30,26 @@ fn is_zero(escr: &u32) -> bool {
 impl Select {
     /// A general counter's.
     pub const fn general(evntsel: u64) -> Self {
-        Self { evntsel, escr: 0, fixed: None }
+        Self { evntsel, escr: 0, counter: None, fixed: None }
     }
 
     /// A fixed counter's; `control` are its four bits.
     pub const fn fixed(number: u8, control: u64) -> Self {
-        Self { evntsel: control, escr: 0, fixed: Some(number) }
+        Self { evntsel: control, escr: 0, counter: None, fixed: Some(number) }
     }
 }
 
-/// As perfex writes events: `0x004100C0`, `0x00039000/0x12000204`, and `fixed 1 0x3`.
+/// As perfex writes events: `0x004100C0`, `0x00039000/0x12000204@12`, and `fixed 1 0x3`.
 impl fmt::Display for Select {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.fixed, self.escr) {
             (Some(number), _) => write!(f, "fixed {number} {:#x}", self.evntsel),
             (None, 0) => write!(f, "0x{:08X}", self.evntsel),
             (None, escr) => write!(f, "0x{:08X}/0x{escr:08X}", self.evntsel),
+        }?;
+        match self.counter {
+            Some(counter) => write!(f, "@{counter}"),
+            None => Ok(()),
         }
     }
 }
@@ -55,6 +63,11 @@ mod tests {
         let all = [
             (Select::general(0x4100C0), "0x004100C0", r#"{"evntsel":4260032}"#),
             (Select { escr: 0x1200_0204, ..Select::general(0x39000) }, "0x00039000/0x12000204", ""),
+            (
+                Select { counter: Some(1), ..Select::general(0xD6) },
+                "0x000000D6@1",
+                r#"{"evntsel":214,"counter":1}"#,
+            ),
             (Select::fixed(1, 3), "fixed 1 0x3", r#"{"evntsel":3,"fixed":1}"#),
         ];
         for (select, text, json) in all {

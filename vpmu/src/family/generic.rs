@@ -7,13 +7,14 @@ use crate::control::ControlError;
 use crate::registers::Registers;
 
 pub(super) const FACTS: Facts = Facts {
+    keyword: "generic",
     name: "Generic",
     cpu_type: cpu_type::GENERIC,
     counters: 0,
     width: 0,
     features: feature::RDTSC,
     identity: None,
-    cpuid: PmuCpuid { architectural: None, amd_extended_ecx: 0, perfmon_v2: None },
+    cpuid: PmuCpuid::NONE,
     registers: Registers::None,
     lvtpc_masks: false,
 };

@@ -136,9 +136,9 @@ impl<H: HostPmu> VirtualPmu<H> {
         // Another state's events may have to make room meanwhile, so its period is interrupted. The guest does not
         // run between end and beginning: nothing is missed.
         let (attached, id) = (self.period.page, self.period.id);
-        self.end_period(mem);
+        let ended = self.end_period(mem);
         // It goes on at once, so its driver hears of an overflow by an interrupt only.
-        self.pmi |= self.untold.overflow != 0;
+        self.pmi |= ended.silent != 0;
         let outcome = self.slots.place(events, &mut [None; MAX_COUNTERS], self.registers.slots());
         if attached != 0
             && let Some(page) = StatePage::new(mem, attached)
@@ -216,21 +216,23 @@ impl<H: HostPmu> VirtualPmu<H> {
 
     /// Tell what became of the counters of the state that was attached.
     fn tell_prev(&mut self, door: &DoorPage<'_, impl BitmapSlice>) {
-        let Ended { lost, overflow } = std::mem::take(&mut self.untold);
+        let Ended { lost, overflow, .. } = std::mem::take(&mut self.untold);
         door.set_lost_prev(lost);
         door.set_overflow_prev(overflow);
     }
 
     /// End the running period, if there is one.
-    pub(crate) fn end_period<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
-        if self.period.is_running() {
-            let page = StatePage::new(mem, self.period.page);
-            let ended = self.period.end(&mut self.slots, &mut self.totals, page.as_ref(), self.cpu);
-            self.lost += u64::from(ended.lost.count_ones());
-            self.overflows += u64::from(ended.overflow.count_ones());
-            self.untold.lost |= ended.lost;
-            self.untold.overflow |= ended.overflow;
+    pub(crate) fn end_period<M: GuestMemory + ?Sized>(&mut self, mem: &M) -> Ended {
+        if !self.period.is_running() {
+            return Ended::default();
         }
+        let page = StatePage::new(mem, self.period.page);
+        let ended = self.period.end(&mut self.slots, &mut self.totals, page.as_ref(), self.cpu);
+        self.lost += u64::from(ended.lost.count_ones());
+        self.overflows += u64::from(ended.overflow.count_ones());
+        self.untold.lost |= ended.lost;
+        self.untold.overflow |= ended.overflow;
+        ended
     }
 
     /// Begin a period of the state at `address` with control `id`; gives the counters that do not count.

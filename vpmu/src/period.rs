@@ -47,6 +47,8 @@ pub(crate) struct Ended {
     pub(crate) lost: u32,
     /// The i-mode counter overflowed.
     pub(crate) overflow: u32,
+    /// It did, and no interrupt has told.
+    pub(crate) silent: u32,
 }
 
 impl Period {
@@ -140,6 +142,7 @@ impl Period {
             let Some(imode) = counter.imode else { continue };
             let overflow = imode.began.overflows_after(count);
             ended.overflow |= u32::from(overflow) << i;
+            ended.silent |= u32::from(overflow && !imode.told) << i;
             if let Some(page) = page {
                 let start = if overflow { imode.ireset as u64 } else { imode.began.after(count).bits() };
                 page.set_start(i, start);

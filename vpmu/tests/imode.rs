@@ -126,6 +126,21 @@ fn another_control_in_between_does_not_lose_an_overflow() {
 }
 
 #[test]
+fn another_control_after_the_interrupt_does_not_give_it_again() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    let id = driver.update_control(state_page(0), both(-5)).unwrap();
+    driver.resume(state_page(0), id);
+    assert_eq!(run(&mut driver, 7), 1);
+    // The driver has not come to it when another thread's control interrupts the period, twice.
+    for event in [0xC3, 0x76] {
+        driver.update_control(state_page(1), control(&[USR | event])).unwrap();
+        assert!(!driver.pmu.take_pmi());
+    }
+    assert_eq!(suspend(&mut driver, 0).overflow_prev, 0b10);
+}
+
+#[test]
 fn the_host_is_called_only_when_an_alarm_must_come_sooner() {
     let mem = memory();
     let mut driver = driver(&mem);

@@ -191,6 +191,19 @@ fn both_doors_count_side_by_side_and_keep_their_slots() {
 }
 
 #[test]
+fn a_counter_given_another_event_makes_room_for_it_itself() {
+    // As many host counters as there are counters in use, no more.
+    let mut guest = Guest { pmu: vcpu(&ControlTable::new(), 2), mem: memory() };
+    guest.write(EVNTSEL, ON | 0xC0);
+    guest.write(EVNTSEL + 1, ON | 0xC2);
+    guest.run(10);
+    guest.write(EVNTSEL, ON | 0x01C0);
+    guest.run(10);
+    assert_eq!((guest.read(COUNTER), guest.read(COUNTER + 1)), (10 + 20, 2));
+    assert_eq!(guest.pmu.snapshot().registers.lost, 0);
+}
+
+#[test]
 fn a_counter_that_the_host_takes_stands_still_and_is_counted_as_lost() {
     let mut guest = Guest::new();
     guest.write(EVNTSEL, ON | INT | 0xC0);

@@ -71,7 +71,8 @@ impl Counter {
         self.run.map(|run| run.slot)
     }
 
-    /// Bring the counter to what its registers say now. `keep`: slots that must stay, this counter's included.
+    /// Bring the counter to what its registers say now. `keep`: slots that must stay, the other
+    /// counters' among them.
     pub(super) fn apply<H: HostPmu>(
         &mut self,
         enabled: bool,

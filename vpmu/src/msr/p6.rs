@@ -251,7 +251,7 @@ impl P6File {
         // As it reads while it counts, so that switching it off and on again changes nothing.
         let bit = if self.registers.enable == Enable::Own { ENABLE } else { 0 };
         let select = Select::general(self.evntsel[i] | bit);
-        let keep = context.keep | self.slots();
+        let keep = context.keep | self.slots_but(i);
         let interrupt = self.evntsel[i] & INT != 0;
         let seen = self.general[i].apply(enabled, select, interrupt, keep, context);
         self.note(i as u32, seen);
@@ -260,7 +260,7 @@ impl P6File {
     fn apply_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
         let enabled = self.fixed_enabled(i);
         let control = self.fixed_control >> (4 * i) & 0xF;
-        let keep = context.keep | self.slots();
+        let keep = context.keep | self.slots_but(GENERAL + i);
         let select = Select::fixed(i as u8, control);
         let seen = self.fixed[i].apply(enabled, select, control & FIXED_PMI != 0, keep, context);
         self.note(i as u32 + FIXED_SHIFT, seen);
@@ -334,6 +334,12 @@ impl P6File {
 
     pub(super) fn slots(&self) -> SlotSet {
         self.counters().filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
+    }
+
+    /// Those of all counters but number `index` of [`counters`](Self::counters), which is to be given another event.
+    fn slots_but(&self, index: usize) -> SlotSet {
+        let others = self.counters().enumerate().filter(|(of, _)| *of != index);
+        others.filter_map(|(_, counter)| counter.slot()).fold(0, |set, slot| set | 1 << slot)
     }
 
     pub(super) fn deadline(&self, slot: u8) -> Option<u64> {

@@ -7,6 +7,7 @@
 
 mod door;
 mod guest;
+mod lvtpc;
 mod machine;
 
 fn main() -> std::process::ExitCode {
@@ -16,6 +17,7 @@ fn main() -> std::process::ExitCode {
         return libtest_mimic::run(&arguments, Vec::new()).exit_code();
     }
     let mut trials = door::trials();
+    trials.extend(lvtpc::trials());
     trials.extend(machine::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

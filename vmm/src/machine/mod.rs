@@ -2,8 +2,8 @@
 
 mod acpi;
 pub mod boot;
-mod cpuid;
-mod filter;
+pub(crate) mod cpuid;
+pub(crate) mod filter;
 pub(crate) mod layout;
 mod memory;
 mod registers;

@@ -9,6 +9,7 @@ mod door;
 mod guest;
 mod lvtpc;
 mod machine;
+mod rdpmc;
 
 fn main() -> std::process::ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
@@ -19,5 +20,6 @@ fn main() -> std::process::ExitCode {
     let mut trials = door::trials();
     trials.extend(lvtpc::trials());
     trials.extend(machine::trials());
+    trials.extend(rdpmc::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

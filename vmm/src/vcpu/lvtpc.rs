@@ -6,7 +6,7 @@
 //! | delivery mode (SDM volume 3, "Local Vector Table"; APM volume 2, 16.4) | here |
 //! |---|---|
 //! | 0, fixed | KVM_SIGNAL_MSI of the vector to this APIC's id; it sets the bit in the IRR |
-//! | 2, SMI | KVM_SMI; nothing where KVM has no SMM |
+//! | 2, SMI | nothing, as with firmware that ignores it: this machine has neither firmware nor memory for SMM, and KVM would give the VM up |
 //! | 4, NMI | KVM_NMI, which is this vCPU's alone, whatever id its APIC has |
 //! | 5 and 7, INIT and ExtINT | nothing: not supported for LVTPC; and there is no 8259 to ask for a vector |
 //! | 1, 3, 6 | nothing: reserved |
@@ -38,7 +38,7 @@
 use std::sync::Arc;
 
 use kvm_bindings::{Msrs, kvm_msi, kvm_msr_entry};
-use kvm_ioctls::{Cap, VcpuFd, VmFd};
+use kvm_ioctls::{VcpuFd, VmFd};
 
 /// IA32_APIC_BASE: APIC enabled, and in x2APIC mode (SDM volume 3, "Local APIC Status and Location", "x2APIC").
 const MSR_APIC_BASE: u32 = 0x1B;
@@ -87,7 +87,6 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Fixed(u8),
-    Smi,
     Nmi,
     Masked,
     Invalid,
@@ -99,7 +98,6 @@ impl Request {
         match lvtpc >> MODE_SHIFT & MODE {
             _ if lvtpc & MASKED != 0 => Self::Masked,
             0b000 if vector >= FIRST_VECTOR => Self::Fixed(vector),
-            0b010 => Self::Smi,
             0b100 => Self::Nmi,
             _ => Self::Invalid,
         }
@@ -120,15 +118,13 @@ pub struct Lvtpc {
     vm: Arc<VmFd>,
     index: u8,
     masks: bool,
-    has_smm: bool,
 }
 
 impl Lvtpc {
     /// For vCPU `index` of `vm`, which has an in-kernel irqchip. `masks`: whether the guest's processor sets the mask bit
     /// on delivery.
     pub fn new(vm: Arc<VmFd>, index: u8, masks: bool) -> Self {
-        let has_smm = vm.check_extension(Cap::X86Smm);
-        Self { vm, index, masks, has_smm }
+        Self { vm, index, masks }
     }
 
     /// Deliver one. On the thread that runs `fd`, outside KVM_RUN.
@@ -140,8 +136,6 @@ impl Lvtpc {
         let outcome = match Request::of(apic.lvtpc) {
             Request::Masked => Outcome::Masked,
             Request::Invalid => Outcome::Dropped,
-            Request::Smi if !self.has_smm => Outcome::Dropped,
-            Request::Smi => fd.smi().map(|()| Outcome::Delivered).map_err(|e| Error("SMI", e))?,
             Request::Nmi => fd.nmi().map(|()| Outcome::Delivered).map_err(|e| Error("NMI", e))?,
             Request::Fixed(vector) => self.message(apic.id, vector)?,
         };
@@ -213,10 +207,9 @@ mod tests {
         assert_eq!(Request::of(0x4FE), Request::Nmi, "the vector means nothing to an NMI");
         assert_eq!(Request::of(0x0FE), Request::Fixed(0xFE));
         assert_eq!(Request::of(0x010), Request::Fixed(16));
-        assert_eq!(Request::of(0x200), Request::Smi);
         // Its state after a reset.
         assert_eq!(Request::of(0x1_0000), Request::Masked);
-        for lvtpc in (0..16).chain([0x100, 0x1FE, 0x300, 0x500, 0x600, 0x700]) {
+        for lvtpc in (0..16).chain([0x100, 0x1FE, 0x200, 0x300, 0x500, 0x600, 0x700]) {
             assert_eq!(Request::of(lvtpc), Request::Invalid, "{lvtpc:#x}");
         }
         for lvtpc in 0..0x800 {

@@ -12,7 +12,7 @@ use kvm_bindings::{
     KVM_MAX_CPUID_ENTRIES, Msrs, kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_segment,
     kvm_userspace_memory_region,
 };
-use kvm_ioctls::{Cap, Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use libtest_mimic::{Failed, Trial};
 use perfvisor::vcpu::lvtpc::{Lvtpc, Outcome};
 use perfvisor::vcpu::signal;
@@ -23,9 +23,7 @@ const GDT: u64 = 0x500;
 const IDT: u64 = 0x2000;
 /// PML4, PDPT, and page directories for the first and the fourth GiB.
 const PAGE_TABLES: u64 = 0x4000;
-/// Entry of SMM: SMBASE after reset, and 0x8000.
-const SMM: u64 = 0x3_8000;
-/// Each vCPU's counts are in a page of its own: NMIs, fixed interrupts, SMIs.
+/// Each vCPU's counts are in a page of its own: NMIs, fixed interrupts.
 const COUNTS: u64 = 0x1_0000;
 const STACKS: u64 = 0x2_0000;
 const MEMORY: usize = 0x4_0000;
@@ -45,10 +43,9 @@ const LVTPC: usize = 0x340;
 const ENABLED: u32 = 0x1FF;
 const MASKED: u32 = 1 << 16;
 const NMI: u32 = 0x400;
-const SMI: u32 = 0x200;
 const FIXED: u32 = VECTOR as u32;
 
-// EBX: the counts. EDX: whether to halt. NMI, fixed and SMM entry follow the main loop.
+// EBX: the counts. EDX: whether to halt.
 core::arch::global_asm!(
     ".pushsection .rodata.lvtpc_guest, \"a\"",
     "lvtpc_start:",
@@ -84,11 +81,6 @@ core::arch::global_asm!(
     "5:",
     "pop rdx",
     "iretq",
-    ".code16",
-    "lvtpc_smm:",
-    "inc dword ptr [ebx + 8]",
-    "rsm",
-    ".code64",
     "lvtpc_end:",
     ".popsection",
 );
@@ -97,7 +89,6 @@ unsafe extern "C" {
     static lvtpc_start: u8;
     static lvtpc_nmi: u8;
     static lvtpc_fixed: u8;
-    static lvtpc_smm: u8;
     static lvtpc_end: u8;
 }
 
@@ -177,8 +168,8 @@ impl Machine {
         lvtpc.deliver(fd).unwrap()
     }
 
-    /// NMIs, fixed interrupts and SMIs that the guest has had.
-    fn counts(&self, vcpu: usize) -> [u32; 3] {
+    /// NMIs and fixed interrupts that the guest has had.
+    fn counts(&self, vcpu: usize) -> [u32; 2] {
         self.memory.read_obj(GuestAddress(COUNTS + 0x1000 * vcpu as u64)).unwrap()
     }
 }
@@ -191,7 +182,6 @@ fn memory(vm: &VmFd) -> GuestMemoryMmap {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY)]).unwrap();
     let put = |bytes: &[u8], at: u64| memory.write_slice(bytes, GuestAddress(at)).unwrap();
     put(between(&raw const lvtpc_start, &raw const lvtpc_end), CODE);
-    put(between(&raw const lvtpc_smm, &raw const lvtpc_end), SMM);
     // Null, 64-bit code, data.
     for (i, descriptor) in [0u64, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF].into_iter().enumerate() {
         put(&descriptor.to_le_bytes(), GDT + 8 * i as u64);
@@ -263,11 +253,11 @@ fn set_registers(fd: &VcpuFd, index: u8, x2apic: bool, halts: bool) {
 }
 
 /// One interrupt on the first of two vCPUs: what becomes of it, and what the guest gets.
-fn one(base: u64, svr: u32, lvtpc: u32, outcome: Outcome, counts: [u32; 3]) -> Machine {
+fn one(base: u64, svr: u32, lvtpc: u32, outcome: Outcome, counts: [u32; 2]) -> Machine {
     one_of(base, false, svr, lvtpc, outcome, counts)
 }
 
-fn one_of(base: u64, masks: bool, svr: u32, lvtpc: u32, outcome: Outcome, counts: [u32; 3]) -> Machine {
+fn one_of(base: u64, masks: bool, svr: u32, lvtpc: u32, outcome: Outcome, counts: [u32; 2]) -> Machine {
     let mut machine = Machine::new(2, base, masks, false);
     for vcpu in 0..2 {
         machine.program(vcpu, svr, lvtpc);
@@ -279,12 +269,12 @@ fn one_of(base: u64, masks: bool, svr: u32, lvtpc: u32, outcome: Outcome, counts
         machine.run_to(vcpu, DONE);
     }
     assert_eq!(machine.counts(1), counts, "base {base:#x} svr {svr:#x} lvtpc {lvtpc:#x}");
-    assert_eq!(machine.counts(0), [0; 3], "the other vCPU");
+    assert_eq!(machine.counts(0), [0; 2], "the other vCPU");
     machine
 }
 
 /// A halted guest is woken by an interrupt that comes while its thread is inside KVM_RUN.
-fn halted(base: u64, lvtpc: u32, counts: [u32; 3]) {
+fn halted(base: u64, lvtpc: u32, counts: [u32; 2]) {
     let mut machine = Machine::new(1, base, false, true);
     machine.program(0, ENABLED, lvtpc);
     machine.run_to(0, READY);
@@ -305,7 +295,7 @@ fn halted(base: u64, lvtpc: u32, counts: [u32; 3]) {
         }
         asleep.store(false, Ordering::SeqCst);
     });
-    assert_eq!(machine.counts(0), [0; 3]);
+    assert_eq!(machine.counts(0), [0; 2]);
     assert_eq!(machine.deliver(0), Outcome::Delivered);
     machine.run_to(0, DONE);
     assert_eq!(machine.counts(0), counts);
@@ -321,38 +311,33 @@ fn each_mode(test: impl Fn(u64)) -> Result<(), Failed> {
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("lvtpc_an_nmi_reaches_its_vcpu_alone", || {
-            each_mode(|base| drop(one(base, ENABLED, NMI, Outcome::Delivered, [1, 0, 0])))
+            each_mode(|base| drop(one(base, ENABLED, NMI, Outcome::Delivered, [1, 0])))
         }),
         Trial::test("lvtpc_a_vector_reaches_its_vcpu_alone", || {
-            each_mode(|base| drop(one(base, ENABLED, FIXED, Outcome::Delivered, [0, 1, 0])))
+            each_mode(|base| drop(one(base, ENABLED, FIXED, Outcome::Delivered, [0, 1])))
         }),
         Trial::test("lvtpc_masked_illegal_and_unsupported_modes_deliver_nothing", || {
             each_mode(|base| {
                 for lvtpc in [NMI | MASKED, FIXED | MASKED] {
-                    one(base, ENABLED, lvtpc, Outcome::Masked, [0; 3]);
+                    one(base, ENABLED, lvtpc, Outcome::Masked, [0; 2]);
                 }
-                for lvtpc in [0, 15, 0x500, 0x700] {
-                    one(base, ENABLED, lvtpc, Outcome::Dropped, [0; 3]);
+                for lvtpc in [0, 15, 0x200, 0x500, 0x700] {
+                    one(base, ENABLED, lvtpc, Outcome::Dropped, [0; 2]);
                 }
             })
         }),
         Trial::test("lvtpc_a_disabled_apic_delivers_nothing", || {
-            each_mode(|base| drop(one(base, ENABLED & !0x100, FIXED, Outcome::Dropped, [0; 3])))?;
+            each_mode(|base| drop(one(base, ENABLED & !0x100, FIXED, Outcome::Dropped, [0; 2])))?;
             for lvtpc in [NMI, FIXED] {
-                one(DISABLED, ENABLED, lvtpc, Outcome::Dropped, [0; 3]);
+                one(DISABLED, ENABLED, lvtpc, Outcome::Dropped, [0; 2]);
             }
             Ok(())
-        }),
-        Trial::test("lvtpc_an_smi_where_kvm_has_smm", || {
-            let smm = Kvm::new()?.check_extension(Cap::X86Smm);
-            let (outcome, smis) = if smm { (Outcome::Delivered, 1) } else { (Outcome::Dropped, 0) };
-            each_mode(|base| drop(one(base, ENABLED, SMI, outcome, [0, 0, smis])))
         }),
         Trial::test("lvtpc_a_halted_vcpu_wakes", || {
             vmm_sys_util::signal::register_signal_handler(signal(), nothing)?;
             each_mode(|base| {
-                halted(base, NMI, [1, 0, 0]);
-                halted(base, FIXED, [0, 1, 0]);
+                halted(base, NMI, [1, 0]);
+                halted(base, FIXED, [0, 1]);
             })
         }),
         Trial::test("lvtpc_delivery_masks_in_x2apic_mode_and_changes_nothing_else", || {
@@ -378,16 +363,16 @@ pub(crate) fn trials() -> Vec<Trial> {
                 machine.program(0, ENABLED, lvtpc);
                 assert_eq!(machine.deliver(0), Outcome::Delivered);
                 machine.run_to(0, DONE);
-                assert_eq!(machine.counts(0), if lvtpc == NMI { [2, 0, 0] } else { [0, 2, 0] });
+                assert_eq!(machine.counts(0), if lvtpc == NMI { [2, 0] } else { [0, 2] });
             }
             Ok(())
         }),
         Trial::test("lvtpc_what_is_not_delivered_masks_nothing", || {
-            let machine = one_of(X2APIC, true, ENABLED, 15, Outcome::Dropped, [0; 3]);
+            let machine = one_of(X2APIC, true, ENABLED, 15, Outcome::Dropped, [0; 2]);
             assert_eq!(machine.lvtpc(1), 15);
             // No processor of AMD's masks, and in xAPIC mode none does here.
             for (base, masks) in [(X2APIC, false), (XAPIC, true)] {
-                let machine = one_of(base, masks, ENABLED, NMI, Outcome::Delivered, [1, 0, 0]);
+                let machine = one_of(base, masks, ENABLED, NMI, Outcome::Delivered, [1, 0]);
                 assert_eq!(machine.lvtpc(1), NMI);
             }
             Ok(())

@@ -86,7 +86,7 @@ pub struct Run {
     /// The PMU that the guest sees: auto, k7, k8, generic (time-stamp counter only), none
     #[arg(long, default_value = "auto", value_name = "MODEL")]
     pub pmu: Pmu,
-    /// Whether the guest's own PMU registers work, for its perf
+    /// Whether the guest's own PMU registers work, which its perf uses
     #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
     pub msr_door: MsrDoor,
     /// Where counts come from

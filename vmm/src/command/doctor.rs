@@ -113,12 +113,8 @@ fn kvm() -> Vec<Finding> {
     findings.push(if can_disable {
         finding(Verdict::Good, "KVM's own vPMU", "can be switched off for a guest")
     } else {
-        finding(
-            Verdict::Note,
-            "KVM's own vPMU",
-            "cannot be switched off for one guest; a guest's RDPMC may read KVM's",
-        )
-        .remedy("a host kernel of Linux 5.18 or later can")
+        finding(Verdict::Note, "KVM's own vPMU", "cannot be switched off for one guest")
+            .remedy("a host kernel of Linux 5.18 or later can")
     });
     findings.push(rdpmc(&kvm));
     findings.push(match ring0::speed(&kvm, u64::MAX) {

@@ -72,18 +72,16 @@ extern "C" fn on_kick(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
 /// Makes this thread kickable for as long as it lives.
 pub(super) struct Enrolled<'a>(&'a AtomicU8);
 
-impl Enrolled<'_> {
+impl<'a> Enrolled<'a> {
+    /// The calling thread, whose KVM_RUN looks at `flag`.
+    pub(super) fn with(flag: &'a AtomicU8) -> Self {
+        IMMEDIATE_EXIT.with(|cell| cell.set(flag));
+        Self(flag)
+    }
+
     /// Forget the kicks so far.
     pub(super) fn forget(&self) {
         self.0.store(0, Ordering::SeqCst);
-    }
-}
-
-#[cfg(test)]
-impl<'a> Enrolled<'a> {
-    /// Of a thread that runs no vCPU of KVM's.
-    pub(super) fn of(flag: &'a AtomicU8) -> Self {
-        Self(flag)
     }
 }
 
@@ -114,8 +112,7 @@ pub(super) fn enrol<'a>(fd: &mut VcpuFd) -> Enrolled<'a> {
     // SAFETY: the byte lies in the mapped kvm_run page, which lives as long as `fd`, and AtomicU8 has its layout.
     // The kernel only reads it.
     let flag: &'a AtomicU8 = unsafe { AtomicU8::from_ptr(flag) };
-    IMMEDIATE_EXIT.with(|cell| cell.set(flag));
-    Enrolled(flag)
+    Enrolled::with(flag)
 }
 
 /// Kick the thread `tid` of this process.
@@ -125,4 +122,34 @@ pub(super) fn enrol<'a>(fd: &mut VcpuFd) -> Enrolled<'a> {
 pub(super) fn kick(tid: libc::pid_t) {
     // SAFETY: tgkill takes three integers; every thread of this process handles the signal.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_signals_reach_the_thread_that_is_enrolled_and_harm_no_other() {
+        install_handler();
+        let flag = AtomicU8::new(0);
+        let tell = |signal| {
+            // SAFETY: to this very thread, with a handler for it.
+            assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), signal) }, 0);
+        };
+        let enrolled = Enrolled::with(&flag);
+        for signal in [signal(), libc::SIGIO] {
+            tell(signal);
+            assert_eq!(flag.load(Ordering::SeqCst), 1);
+            enrolled.forget();
+            assert_eq!(flag.load(Ordering::SeqCst), 0);
+        }
+        kick(rustix::thread::gettid().as_raw_nonzero().get());
+        assert_eq!(flag.load(Ordering::SeqCst), 1);
+        enrolled.forget();
+        drop(enrolled);
+        for signal in [signal(), libc::SIGIO] {
+            tell(signal);
+        }
+        assert_eq!(flag.load(Ordering::SeqCst), 0);
+    }
 }

@@ -26,8 +26,8 @@
 //! * An IRR bit, or a posted interrupt, that arrives in between is overwritten. Other vCPUs can be held, but an irqfd on
 //!   an IO-APIC pin injects from a kernel work queue, at a time that nobody in user space can know.
 //! * It restarts the APIC's timer. A one-shot timer that has expired long ago has a count of 0, as one has whose interrupt is just
-//!   due; KVM takes it for the second, and an interrupt comes that nobody asked for, at every PMI. User space cannot
-//!   tell the two apart.
+//!   due; KVM takes it for the second, and an interrupt comes that nobody asked for, at every PMI (tried on Linux 6.1
+//!   and 6.18). User space cannot tell the two apart.
 //! * It rebuilds the VM's map of APICs and has every vCPU scan the IO-APIC: that, and holding every vCPU, for each sample.
 //!
 //! What the guest can see of it: LVTPC reads without the mask bit, and an overflow between delivery and the handler's

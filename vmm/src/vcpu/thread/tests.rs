@@ -148,7 +148,7 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
         error: 0,
     };
     let report = Reporting::new(0, stops.clone());
-    Thread::new(doors, receiver, report, kick::Enrolled::of(&immediate_exit)).main(&mut kvm);
+    Thread::new(doors, receiver, report, kick::Enrolled::with(&immediate_exit)).main(&mut kvm);
     drop(kvm);
     (log.take(), std::mem::take(&mut stops.0.lock().unwrap()))
 }

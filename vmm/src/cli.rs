@@ -9,6 +9,8 @@ use images::layout::Layout;
 use images::overlay::CopyRequest;
 use vpmu::ModelChoice;
 
+pub use crate::host::msr_door::MsrDoor;
+
 use crate::guest_session::{Terminal, on_terminal};
 
 /// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
@@ -84,6 +86,9 @@ pub struct Run {
     /// The PMU that the guest sees: auto, k7, k8, generic (time-stamp counter only), none
     #[arg(long, default_value = "auto", value_name = "MODEL")]
     pub pmu: Pmu,
+    /// Whether the guest's own PMU registers work, which its perf uses
+    #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
+    pub msr_door: MsrDoor,
     /// Where counts come from
     #[arg(long, value_enum, default_value_t = Source::Auto)]
     pub source: Source,

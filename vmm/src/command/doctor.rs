@@ -9,6 +9,7 @@ use kvm_ioctls::{Cap, Kvm};
 
 use vpmu::perf::ProbeError;
 
+use crate::host::rdpmc::Rdpmc;
 use crate::host::{self, ring0};
 use crate::say::print;
 
@@ -112,13 +113,10 @@ fn kvm() -> Vec<Finding> {
     findings.push(if can_disable {
         finding(Verdict::Good, "KVM's own vPMU", "can be switched off for a guest")
     } else {
-        finding(
-            Verdict::Note,
-            "KVM's own vPMU",
-            "cannot be switched off for one guest; a guest's RDPMC may read KVM's",
-        )
-        .remedy("a host kernel of Linux 5.18 or later can")
+        finding(Verdict::Note, "KVM's own vPMU", "cannot be switched off for one guest")
+            .remedy("a host kernel of Linux 5.18 or later can")
     });
+    findings.push(rdpmc(&kvm));
     findings.push(match ring0::speed(&kvm, u64::MAX) {
         Ok(speed) if speed >= host::SLOWEST => finding(
             Verdict::Good,
@@ -139,6 +137,28 @@ fn kvm() -> Vec<Finding> {
         }
     });
     findings
+}
+
+fn rdpmc(kvm: &Kvm) -> Finding {
+    const SUBJECT: &str = "RDPMC in guests";
+    let wrong = |reads: &str| {
+        let what = format!("reads {reads} without a fault: 'perfvisor run' refuses the MSR door");
+        finding(Verdict::Note, SUBJECT, what).remedy(
+            "run --msr-door off: the perfctr door alone, which needs no RDPMC; or a host kernel such as 6.12, \
+             whose RDPMC faults",
+        )
+    };
+    match host::rdpmc::probe(kvm) {
+        Ok(Rdpmc::Faults) => finding(
+            Verdict::Good,
+            SUBJECT,
+            "faults, as it should: no wrong number is read, and the guest driver stands in for it",
+        ),
+        Ok(Rdpmc::SilentZero) => wrong("0"),
+        Ok(Rdpmc::Counts(_)) => wrong("KVM's own counters"),
+        Err(e) => finding(Verdict::Note, SUBJECT, format!("a small test guest did not run: {e}"))
+            .remedy("run --msr-door off: the perfctr door alone, which needs no RDPMC"),
+    }
 }
 
 fn pmu() -> Finding {

@@ -141,6 +141,7 @@ fn arguments(
         Pmu::Model(choice) => choice.to_string(),
     };
     option("pmu", pmu.into());
+    option("msr-door", word(&options.msr_door));
     option("source", word(&options.source));
     let mut overlay = None;
     if !options.copies.is_empty() {

@@ -23,6 +23,8 @@ use crate::control::{self, Subject};
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
 use crate::guest_session::{Caught, Command, GuestSession, Signals};
+use crate::host::msr_door::{self, Plan};
+use crate::host::rdpmc;
 use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
@@ -55,8 +57,8 @@ enum End {
 pub fn run(options: &Run) -> Result<u8> {
     let directory = registry::directory()?;
     let claim = Claim::new(&directory, &options.machine_name())?;
-    let config = config(options)?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
+    let config = config(options, &kvm)?;
     // Files that cannot be written are found out now, not after hours; and while signals still end this process,
     // because opening a named pipe can take for ever.
     let console = console(options)?;
@@ -76,7 +78,7 @@ pub fn run(options: &Run) -> Result<u8> {
     }
 }
 
-fn config(options: &Run) -> Result<Config> {
+fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     let (kernel, initrd) = images(options)?;
     let mut cmdline = CMDLINE.to_owned();
     if let Some(words) = &options.append {
@@ -86,13 +88,14 @@ fn config(options: &Run) -> Result<Config> {
     let host = HostFamily::detect();
     let pmu = match options.pmu {
         Pmu::None => None,
-        Pmu::Model(choice) => Some(PmuConfig {
-            model: choice.resolve(host),
-            host,
-            core_khz: core_khz(),
-            msr_door: true,
-            rdpmc_faults: true,
-        }),
+        Pmu::Model(choice) => {
+            let model = choice.resolve(host);
+            let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
+                0 => Plan::CLOSED,
+                _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
+            };
+            Some(PmuConfig { model, host, core_khz: core_khz(), msr_door, rdpmc_faults })
+        }
     };
     let initrd = Initrd { base: initrd, overlay: overlay(options)? };
     Ok(Config { vcpus: options.vcpus, memory: options.memory.0, kernel, initrd, cmdline, pmu })

@@ -1,6 +1,9 @@
 //! What this host can do: the facts behind `perfvisor doctor` and the choice between here and the lab.
 
+pub mod msr_door;
+pub mod rdpmc;
 pub mod ring0;
+mod tiny_vm;
 
 use kvm_ioctls::Kvm;
 

@@ -19,7 +19,7 @@ const AMD_PERFCTR: u32 = 1 << 23 | 1 << 24 | 1 << 27 | 1 << 28;
 const AMD_CMP_LEGACY: u32 = 1 << 1;
 
 /// What KVM supports; fetched once for a machine.
-pub(super) fn supported(kvm: &Kvm) -> Result<CpuId, Error> {
+pub(crate) fn supported(kvm: &Kvm) -> Result<CpuId, Error> {
     let mut cpuid =
         kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(|e| Error::Kvm("GET_SUPPORTED_CPUID", e))?;
     // KVM has this timer always, but reports it here only on recent kernels. Without it Linux calibrates the
@@ -33,7 +33,7 @@ pub(super) fn supported(kvm: &Kvm) -> Result<CpuId, Error> {
 }
 
 /// The leaves for vCPU `index` of `vcpus`, with `door` added.
-pub(super) fn for_vcpu(supported: &CpuId, index: u8, vcpus: u8, door: &[CpuidLeaf]) -> Result<CpuId, Error> {
+pub(crate) fn for_vcpu(supported: &CpuId, index: u8, vcpus: u8, door: &[CpuidLeaf]) -> Result<CpuId, Error> {
     let id = u32::from(index);
     let count = u32::from(vcpus);
     let mut entries: Vec<kvm_cpuid_entry2> = supported

@@ -31,8 +31,8 @@ const RANGES: [(u32, u32); 9] = [
     (0xC000_0300, 4),
 ];
 
-/// Switch KVM's own vPMU off, where KVM can, and have the registers above exit. Before the first vCPU.
-pub(super) fn install(vm: &VmFd) -> Result<(), Error> {
+/// Switch KVM's own vPMU off, where KVM can. Before the first vCPU.
+pub(crate) fn switch_vpmu_off(vm: &VmFd) -> Result<(), Error> {
     if vm.check_extension_raw(u64::from(kvm_bindings::KVM_CAP_PMU_CAPABILITY)) > 0 {
         let cap = kvm_enable_cap {
             cap: kvm_bindings::KVM_CAP_PMU_CAPABILITY,
@@ -41,6 +41,12 @@ pub(super) fn install(vm: &VmFd) -> Result<(), Error> {
         };
         vm.enable_cap(&cap).map_err(|e| Error::Kvm("ENABLE_CAP(PMU_CAPABILITY)", e))?;
     }
+    Ok(())
+}
+
+/// Switch KVM's own vPMU off, where KVM can, and have the registers above exit. Before the first vCPU.
+pub(super) fn install(vm: &VmFd) -> Result<(), Error> {
+    switch_vpmu_off(vm)?;
     for cap in [Cap::X86UserSpaceMsr, Cap::X86MsrFilter] {
         if !vm.check_extension(cap) {
             return Err(Error::NoMsrFilter);

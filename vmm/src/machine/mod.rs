@@ -2,8 +2,8 @@
 
 mod acpi;
 pub mod boot;
-mod cpuid;
-mod filter;
+pub(crate) mod cpuid;
+pub(crate) mod filter;
 pub(crate) mod layout;
 mod memory;
 mod registers;
@@ -24,6 +24,7 @@ use crate::devices::console::{Output, Tail};
 use crate::devices::ports::{Ports, Stop};
 use crate::doors::VcpuDoors;
 use crate::dump::VcpuDump;
+use crate::vcpu::lvtpc::Lvtpc;
 use crate::vcpu::{Remote, Report, Vcpu};
 use crate::virtio::MmioTransport;
 use boot::Initrd;
@@ -154,7 +155,7 @@ impl Report for Reporter {
 pub struct Machine {
     // First, so that they are gone before what they use.
     vcpus: Vec<Vcpu>,
-    _vm: VmFd,
+    vm: Arc<VmFd>,
     session: Arc<MmioTransport>,
     stops: Receiver<Stop>,
     stop_event: EventFd,
@@ -190,10 +191,10 @@ impl Machine {
         let supported = cpuid::supported(kvm)?;
         let door = config.pmu.as_ref().map(door_cpuid);
         let controls = ControlTable::new();
-        let mut machine = Self { vcpus: Vec::new(), _vm: vm, session, stops, stop_event, console };
+        let mut machine = Self { vcpus: Vec::new(), vm: Arc::new(vm), session, stops, stop_event, console };
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
-            let fd = machine._vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
+            let fd = machine.vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
             let leaves =
                 cpuid::for_vcpu(&supported, index, vcpus, door.as_ref().map_or(&[], |door| &door[..]))?;
             fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
@@ -213,7 +214,9 @@ impl Machine {
                 });
                 VcpuDoors::new(index, ports, session, pmu, memory)
             };
-            machine.vcpus.push(Vcpu::spawn(index, fd, doors, report).map_err(Error::Resources)?);
+            let masks = config.pmu.is_some_and(|pmu| pmu.model.facts().lvtpc_masks);
+            let lvtpc = Lvtpc::new(Arc::clone(&machine.vm), index, masks);
+            machine.vcpus.push(Vcpu::spawn(index, fd, lvtpc, doors, report).map_err(Error::Resources)?);
         }
         Ok(machine)
     }

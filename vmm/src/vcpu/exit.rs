@@ -31,6 +31,10 @@ pub trait Doors {
     fn rdmsr(&mut self, index: u32) -> Result<u64, GeneralProtection>;
     /// The guest writes a filtered MSR.
     fn wrmsr(&mut self, index: u32, value: u64) -> Result<(), GeneralProtection>;
+    /// The guest was interrupted: see whether host counters have overflowed.
+    fn kicked(&mut self);
+    /// Whether an overflow interrupt is to be delivered; true once for each. Asked after every exit, so it must be cheap.
+    fn take_pmi(&mut self) -> bool;
 }
 
 /// System event of KVM_EXIT_SYSTEM_EVENT: shutdown, reset.
@@ -111,6 +115,10 @@ mod tests {
         fn wrmsr(&mut self, index: u32, value: u64) -> Result<(), GeneralProtection> {
             self.0.push(format!("wrmsr {index:#x} {value:#x}"));
             if index == 1 { Ok(()) } else { Err(GeneralProtection) }
+        }
+        fn kicked(&mut self) {}
+        fn take_pmi(&mut self) -> bool {
+            false
         }
     }
 

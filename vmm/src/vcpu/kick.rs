@@ -2,7 +2,7 @@
 //!
 //! A signal ends KVM_RUN only if it arrives inside it. The handler therefore also sets `immediate_exit` in the
 //! thread's own kvm_run page, so that a signal that arrives just before entry ends the next KVM_RUN at once:
-//! no kick is lost.
+//! no kick is lost, as long as a kicked vCPU forgets its kicks *before* it looks what they were about ([`answer`]).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -23,6 +23,41 @@ thread_local! {
 /// Number of the signal, counted from SIGRTMIN.
 const KICK: i32 = 0;
 
+/// The signal's number, for who has the kernel send it: perf's overflow notification (F_SETSIG) to a vCPU's thread.
+pub fn signal() -> libc::c_int {
+    SIGRTMIN() + KICK
+}
+
+/// What a kicked vCPU has to do; [`answer`] has the order.
+pub(super) trait Kicked {
+    /// What it can be told.
+    type Command;
+    /// Forget the kicks so far.
+    fn forget(&mut self);
+    /// See whether host counters have overflowed, and interrupt the guest if so.
+    fn alarms(&mut self);
+    /// The next command that waits.
+    fn next(&mut self) -> Option<Self::Command>;
+    /// Do it.
+    fn obey(&mut self, command: Self::Command);
+}
+
+/// Whoever kicks makes known first what for. What becomes known after it was looked for is followed by a kick that is not
+/// forgotten; if kicks were forgotten last, such a one would be, and the vCPU would run on as if it had never been. Alarms
+/// are looked at between taking a command and obeying it: so what had overflowed before a dump or the end was asked
+/// for is in it.
+pub(super) fn answer(vcpu: &mut impl Kicked) {
+    vcpu.forget();
+    loop {
+        let command = vcpu.next();
+        vcpu.alarms();
+        match command {
+            Some(command) => vcpu.obey(command),
+            None => break,
+        }
+    }
+}
+
 extern "C" fn on_kick(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // A const-initialised Cell of a pointer needs neither allocation nor registration of a destructor, so this
     // access is async-signal-safe.
@@ -37,9 +72,15 @@ extern "C" fn on_kick(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
 /// Makes this thread kickable for as long as it lives.
 pub(super) struct Enrolled<'a>(&'a AtomicU8);
 
-impl Enrolled<'_> {
-    /// Forget the kicks so far. Commands must be looked at after this, not before.
-    pub(super) fn clear(&self) {
+impl<'a> Enrolled<'a> {
+    /// The calling thread, whose KVM_RUN looks at `flag`.
+    pub(super) fn with(flag: &'a AtomicU8) -> Self {
+        IMMEDIATE_EXIT.with(|cell| cell.set(flag));
+        Self(flag)
+    }
+
+    /// Forget the kicks so far.
+    pub(super) fn forget(&self) {
         self.0.store(0, Ordering::SeqCst);
     }
 }
@@ -54,9 +95,13 @@ impl Drop for Enrolled<'_> {
 pub(super) fn install_handler() {
     static HANDLER: Once = Once::new();
     HANDLER.call_once(|| {
-        if let Err(e) = register_signal_handler(SIGRTMIN() + KICK, on_kick) {
-            // Only an invalid signal number can cause this.
-            say(format_args!("cannot install the kick handler: {e}"));
+        // SIGIO is what perf's notification becomes when the queue of real-time signals is full (fcntl(2), F_SETSIG): it
+        // would end the process, and is as good a kick.
+        for signal in [signal(), libc::SIGIO] {
+            if let Err(e) = register_signal_handler(signal, on_kick) {
+                // Only an invalid signal number can cause this.
+                say(format_args!("cannot install the kick handler: {e}"));
+            }
         }
     });
 }
@@ -67,8 +112,7 @@ pub(super) fn enrol<'a>(fd: &mut VcpuFd) -> Enrolled<'a> {
     // SAFETY: the byte lies in the mapped kvm_run page, which lives as long as `fd`, and AtomicU8 has its layout.
     // The kernel only reads it.
     let flag: &'a AtomicU8 = unsafe { AtomicU8::from_ptr(flag) };
-    IMMEDIATE_EXIT.with(|cell| cell.set(flag));
-    Enrolled(flag)
+    Enrolled::with(flag)
 }
 
 /// Kick the thread `tid` of this process.
@@ -77,5 +121,35 @@ pub(super) fn enrol<'a>(fd: &mut VcpuFd) -> Enrolled<'a> {
 /// process, which takes the signal as a kick without a vCPU, that is, not at all.
 pub(super) fn kick(tid: libc::pid_t) {
     // SAFETY: tgkill takes three integers; every thread of this process handles the signal.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, SIGRTMIN() + KICK) };
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_signals_reach_the_thread_that_is_enrolled_and_harm_no_other() {
+        install_handler();
+        let flag = AtomicU8::new(0);
+        let tell = |signal| {
+            // SAFETY: to this very thread, with a handler for it.
+            assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), signal) }, 0);
+        };
+        let enrolled = Enrolled::with(&flag);
+        for signal in [signal(), libc::SIGIO] {
+            tell(signal);
+            assert_eq!(flag.load(Ordering::SeqCst), 1);
+            enrolled.forget();
+            assert_eq!(flag.load(Ordering::SeqCst), 0);
+        }
+        kick(rustix::thread::gettid().as_raw_nonzero().get());
+        assert_eq!(flag.load(Ordering::SeqCst), 1);
+        enrolled.forget();
+        drop(enrolled);
+        for signal in [signal(), libc::SIGIO] {
+            tell(signal);
+        }
+        assert_eq!(flag.load(Ordering::SeqCst), 0);
+    }
 }

@@ -11,9 +11,16 @@
 //!
 //! Commands come over a channel, each followed by a kick; they are looked at only outside the guest. So whatever
 //! belongs to the vCPU (its virtual PMU above all) is touched by its own thread alone, without a lock.
+//!
+//! A host counter that overflows kicks too: perf sends the kick's signal ([`signal`]) to the thread. Overflow interrupts
+//! go to the guest through its local APIC ([`lvtpc`]).
 
 pub mod exit;
 mod kick;
+pub mod lvtpc;
+#[cfg(test)]
+mod model;
+mod thread;
 
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::JoinHandle;
@@ -22,7 +29,10 @@ use kvm_ioctls::VcpuFd;
 
 use crate::devices::ports::Stop;
 use crate::dump::VcpuDump;
-use exit::{Doors, Next, handle};
+use exit::Doors;
+pub use kick::signal;
+use lvtpc::Lvtpc;
+use thread::{Kvm, Reporting, Thread};
 
 /// What a vCPU can be told.
 #[derive(Debug)]
@@ -30,13 +40,6 @@ enum Command {
     Run,
     Dump(SyncSender<VcpuDump>),
     End,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Paused,
-    Running,
-    Ended,
 }
 
 /// A vCPU's doors that can also tell what they counted.
@@ -90,10 +93,11 @@ pub struct Vcpu {
 
 impl Vcpu {
     /// Start the thread of vCPU `index`, paused. `doors` is made in that thread, because the host's counters
-    /// belong to the thread that opens them.
+    /// belong to the thread that opens them. `lvtpc` delivers its overflow interrupts.
     pub fn spawn<D: Counting>(
         index: u8,
         fd: VcpuFd,
+        lvtpc: Lvtpc,
         doors: impl FnOnce(&VcpuFd) -> D + Send + 'static,
         report: impl Report + 'static,
     ) -> std::io::Result<Self> {
@@ -106,9 +110,9 @@ impl Vcpu {
             let kicks = kick::enrol(&mut fd);
             // The receiver waits below; it cannot be gone.
             let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
-            let report = Reporting { index, report };
+            let report = Reporting::new(index, report);
             let doors = doors(&fd);
-            Thread { doors, commands: receiver, report, kicks }.main(&mut fd)
+            Thread::new(doors, receiver, report, kicks).main(&mut Kvm { fd, lvtpc })
         })?;
         let tid = tid_receiver.recv().map_err(std::io::Error::other)?;
         Ok(Self { remote: Remote { commands, tid }, thread })
@@ -123,76 +127,5 @@ impl Vcpu {
     pub fn end(self) -> Option<VcpuDump> {
         self.remote.tell(Command::End);
         self.thread.join().ok()
-    }
-}
-
-/// Reports for a vCPU, also that its thread died of a bug: nobody else would notice, and the guest waits for ever.
-struct Reporting<R: Report> {
-    index: u8,
-    report: R,
-}
-
-impl<R: Report> Drop for Reporting<R> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let reason = format!("the thread of vCPU {} died of a bug in perfvisor", self.index);
-            self.report.stopped(self.index, Stop::Failed(reason));
-        }
-    }
-}
-
-struct Thread<'a, D, R: Report> {
-    doors: D,
-    commands: Receiver<Command>,
-    report: Reporting<R>,
-    kicks: kick::Enrolled<'a>,
-}
-
-impl<D: Counting, R: Report> Thread<'_, D, R> {
-    fn main(mut self, fd: &mut VcpuFd) -> VcpuDump {
-        let mut state = State::Paused;
-        loop {
-            state = match state {
-                State::Paused => match self.commands.recv() {
-                    Ok(command) => self.obey(command, state),
-                    Err(_) => State::Ended,
-                },
-                State::Running => match fd.run() {
-                    Ok(exit) => match handle(exit, &mut self.doors) {
-                        Next::Run => State::Running,
-                        Next::Stop(stop) => self.stop(stop),
-                    },
-                    Err(e) if e.errno() == libc::EINTR => {
-                        self.kicks.clear();
-                        let mut next = State::Running;
-                        while let Ok(command) = self.commands.try_recv() {
-                            next = self.obey(command, next);
-                        }
-                        next
-                    }
-                    // A vCPU that was just reset by another one.
-                    Err(e) if e.errno() == libc::EAGAIN => State::Running,
-                    Err(e) => self.stop(Stop::Failed(format!("KVM_RUN: {e}"))),
-                },
-                State::Ended => return self.doors.finish(),
-            }
-        }
-    }
-
-    fn obey(&mut self, command: Command, state: State) -> State {
-        match command {
-            Command::Run => State::Running,
-            Command::Dump(reply) => {
-                // Whoever asked may have given up.
-                let _ = reply.send(self.doors.dump());
-                state
-            }
-            Command::End => State::Ended,
-        }
-    }
-
-    fn stop(&mut self, stop: Stop) -> State {
-        self.report.report.stopped(self.report.index, stop);
-        State::Paused
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Step {
     Cpuid(u32),
     /// Execute a loop of this many rounds.
     Spin(u64),
+    /// RDPMC.
+    Rdpmc(u32),
 }
 
 /// What a step gave: a value (0 for writes), or a #GP.
@@ -42,7 +44,7 @@ pub(crate) enum Given {
 
 // Entered in long mode with an identity map, by the 64-bit boot protocol. r12: next step. Each step is three
 // quadwords: kind, argument, value. Each result is nine bytes on the serial port: 0 or 1 for a fault, the value.
-// A #GP handler skips the faulting two-byte instruction (WRMSR and RDMSR are).
+// A #GP handler skips the faulting two-byte instruction (WRMSR, RDMSR and RDPMC are).
 core::arch::global_asm!(
     ".pushsection .rodata.bare_guest, \"a\"",
     ".balign 16",
@@ -87,12 +89,22 @@ core::arch::global_asm!(
     "je 15f",
     "cmp rax, 8",
     "je 17f",
+    "cmp rax, 9",
+    "je 18f",
     "16:",
     "dec rcx",
     "jnz 16b",
     "jmp 20f",
     "17:",
     "mov r14d, [rcx]",
+    "jmp 20f",
+    "18:",
+    "xor eax, eax",
+    "xor edx, edx",
+    "rdpmc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "mov r14, rax",
     "jmp 20f",
     "10:",
     "mov eax, ebx",
@@ -184,6 +196,7 @@ pub(crate) fn image(script: &[Step]) -> Vec<u8> {
             Step::Cpuid(leaf) => (6, u64::from(leaf), 0),
             Step::Spin(rounds) => (7, rounds, 0),
             Step::Load32(at) => (8, at, 0),
+            Step::Rdpmc(counter) => (9, u64::from(counter), 0),
         };
         body.extend([kind, argument, value].iter().flat_map(|q| q.to_le_bytes()));
     }

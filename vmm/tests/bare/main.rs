@@ -7,7 +7,9 @@
 
 mod door;
 mod guest;
+mod lvtpc;
 mod machine;
+mod rdpmc;
 
 fn main() -> std::process::ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
@@ -16,6 +18,8 @@ fn main() -> std::process::ExitCode {
         return libtest_mimic::run(&arguments, Vec::new()).exit_code();
     }
     let mut trials = door::trials();
+    trials.extend(lvtpc::trials());
     trials.extend(machine::trials());
+    trials.extend(rdpmc::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,0 +1,164 @@
+//! The loop of a vCPU's thread.
+
+use std::sync::mpsc::Receiver;
+
+use kvm_ioctls::{VcpuExit, VcpuFd};
+
+use super::exit::{Next, handle};
+use super::kick::{self, Kicked};
+use super::lvtpc::{self, Lvtpc};
+use super::{Command, Counting, Report};
+use crate::devices::ports::Stop;
+use crate::dump::VcpuDump;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Paused,
+    Running,
+    Ended,
+}
+
+/// What the loop needs of KVM; a trait, so that tests can do without KVM.
+pub(super) trait Processor {
+    /// Enter the guest until it exits.
+    fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error>;
+    /// Deliver an overflow interrupt.
+    fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error>;
+}
+
+/// A vCPU of KVM's.
+pub(super) struct Kvm {
+    pub(super) fd: VcpuFd,
+    pub(super) lvtpc: Lvtpc,
+}
+
+impl Processor for Kvm {
+    fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error> {
+        self.fd.run()
+    }
+
+    fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error> {
+        self.lvtpc.deliver(&self.fd)
+    }
+}
+
+/// Reports for a vCPU, also that its thread died of a bug: nobody else would notice, and the guest waits for ever.
+pub(super) struct Reporting<R: Report> {
+    index: u8,
+    report: R,
+}
+
+impl<R: Report> Reporting<R> {
+    pub(super) fn new(index: u8, report: R) -> Self {
+        Self { index, report }
+    }
+}
+
+impl<R: Report> Drop for Reporting<R> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = format!("the thread of vCPU {} died of a bug in perfvisor", self.index);
+            self.report.stopped(self.index, Stop::Failed(reason));
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Thread<'a, D, R: Report> {
+    doors: D,
+    commands: Receiver<Command>,
+    report: Reporting<R>,
+    kicks: kick::Enrolled<'a>,
+    state: State,
+}
+
+impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
+    pub(super) fn new(
+        doors: D,
+        commands: Receiver<Command>,
+        report: Reporting<R>,
+        kicks: kick::Enrolled<'a>,
+    ) -> Self {
+        Self { doors, commands, report, kicks, state: State::Paused }
+    }
+
+    /// Until the end; returns the final counts.
+    pub(super) fn main(mut self, processor: &mut impl Processor) -> VcpuDump {
+        loop {
+            match self.state {
+                State::Paused => match self.commands.recv() {
+                    Ok(command) => self.obey(command),
+                    Err(_) => self.state = State::Ended,
+                },
+                State::Running => self.run(processor),
+                State::Ended => return self.doors.finish(),
+            }
+        }
+    }
+
+    fn run(&mut self, processor: &mut impl Processor) {
+        match processor.enter() {
+            Ok(exit) => match handle(exit, &mut self.doors) {
+                Next::Run => self.interrupt(processor),
+                Next::Stop(stop) => self.stop(stop),
+            },
+            Err(e) if e.errno() == libc::EINTR => kick::answer(&mut Turn { thread: self, processor }),
+            // A vCPU that was just reset by another one.
+            Err(e) if e.errno() == libc::EAGAIN => {}
+            Err(e) => self.stop(Stop::Failed(format!("KVM_RUN: {e}"))),
+        }
+    }
+
+    /// Whatever the exit or the kick was: a due interrupt is in KVM's hands before anything else happens to this vCPU.
+    fn interrupt(&mut self, processor: &mut impl Processor) {
+        if self.doors.take_pmi()
+            && let Err(e) = processor.interrupt()
+        {
+            self.stop(Stop::Failed(e.to_string()));
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Run => self.state = State::Running,
+            // Whoever asked may have given up.
+            Command::Dump(reply) => drop(reply.send(self.doors.dump())),
+            Command::End => self.state = State::Ended,
+        }
+    }
+
+    fn stop(&mut self, stop: Stop) {
+        self.report.report.stopped(self.report.index, stop);
+        self.state = State::Paused;
+    }
+}
+
+/// A kicked thread.
+struct Turn<'t, 'a, D, R: Report, P> {
+    thread: &'t mut Thread<'a, D, R>,
+    processor: &'t mut P,
+}
+
+impl<D: Counting, R: Report, P: Processor> Kicked for Turn<'_, '_, D, R, P> {
+    type Command = Command;
+
+    fn forget(&mut self) {
+        self.thread.kicks.forget();
+    }
+
+    fn alarms(&mut self) {
+        self.thread.doors.kicked();
+        self.thread.interrupt(self.processor);
+    }
+
+    fn next(&mut self) -> Option<Command> {
+        self.thread.commands.try_recv().ok()
+    }
+
+    fn obey(&mut self, command: Command) {
+        self.thread.obey(command);
+    }
+}
+
+#[cfg(test)]
+mod tests;

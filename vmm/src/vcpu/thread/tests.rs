@@ -1,0 +1,203 @@
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+
+use kvm_ioctls::{MsrExitReason, WriteMsrExit};
+
+use super::*;
+use crate::dump::Exits;
+use crate::vcpu::exit::{Doors, GeneralProtection};
+
+/// What happened, in order.
+type Log = Rc<RefCell<Vec<&'static str>>>;
+
+/// A PMU whose counter overflows when told so.
+struct FakeDoors {
+    log: Log,
+    alarm: bool,
+    due: bool,
+}
+
+impl Doors for FakeDoors {
+    fn port_read(&mut self, _: u16, _: &mut [u8]) {}
+    fn port_write(&mut self, _: u16, _: &[u8]) -> Option<Stop> {
+        self.log.borrow_mut().push("port");
+        Some(Stop::PowerOff)
+    }
+    fn mmio_read(&mut self, _: u64, _: &mut [u8]) {}
+    fn mmio_write(&mut self, _: u64, _: &[u8]) {}
+    fn rdmsr(&mut self, _: u32) -> Result<u64, GeneralProtection> {
+        Ok(0)
+    }
+    /// The guest writes a counter so that it overflows at once.
+    fn wrmsr(&mut self, _: u32, _: u64) -> Result<(), GeneralProtection> {
+        self.log.borrow_mut().push("wrmsr");
+        self.due = true;
+        Ok(())
+    }
+    fn kicked(&mut self) {
+        self.log.borrow_mut().push("kicked");
+        self.due |= std::mem::take(&mut self.alarm);
+    }
+    fn take_pmi(&mut self) -> bool {
+        std::mem::take(&mut self.due)
+    }
+}
+
+impl Counting for FakeDoors {
+    fn dump(&mut self) -> VcpuDump {
+        self.log.borrow_mut().push("dump");
+        VcpuDump { index: 0, exits: Exits::default(), pmu: None }
+    }
+    fn finish(&mut self) -> VcpuDump {
+        self.log.borrow_mut().push("finish");
+        VcpuDump { index: 0, exits: Exits::default(), pmu: None }
+    }
+}
+
+/// What a fake KVM_RUN does.
+enum Enter {
+    Wrmsr,
+    PowerOff,
+    /// Fail with this error, and have these commands waiting by then.
+    Error(i32, Vec<Command>),
+}
+
+struct FakeKvm<'a> {
+    log: Log,
+    script: VecDeque<Enter>,
+    commands: Sender<Command>,
+    immediate_exit: &'a AtomicU8,
+    refuses: bool,
+    error: u8,
+}
+
+impl Processor for FakeKvm<'_> {
+    fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error> {
+        assert_eq!(self.immediate_exit.swap(0, Ordering::SeqCst), 0, "the last kick was forgotten");
+        self.log.borrow_mut().push("enter");
+        match self.script.pop_front() {
+            Some(Enter::Wrmsr) => Ok(VcpuExit::X86Wrmsr(WriteMsrExit {
+                error: &mut self.error,
+                reason: MsrExitReason::Filter,
+                index: 0xC001_0004,
+                data: 0,
+            })),
+            Some(Enter::PowerOff) => Ok(VcpuExit::IoOut(0x600, &[0x34])),
+            Some(Enter::Error(errno, commands)) => {
+                // The signal's handler, which runs before KVM_RUN returns.
+                self.immediate_exit.store((errno == libc::EINTR).into(), Ordering::SeqCst);
+                for command in commands {
+                    self.commands.send(command).unwrap();
+                }
+                Err(kvm_ioctls::Error::new(errno))
+            }
+            None => {
+                self.commands.send(Command::End).unwrap();
+                Err(kvm_ioctls::Error::new(libc::EINTR))
+            }
+        }
+    }
+
+    fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error> {
+        self.log.borrow_mut().push("interrupt");
+        if self.refuses { Err(lvtpc::Error::for_test()) } else { Ok(lvtpc::Outcome::Delivered) }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Stops(Arc<Mutex<Vec<Stop>>>);
+
+impl Report for Stops {
+    fn stopped(&self, _: u8, stop: Stop) {
+        self.0.lock().unwrap().push(stop);
+    }
+}
+
+/// How a run begins.
+#[derive(Default)]
+struct Start {
+    /// A host counter has overflowed.
+    alarm: bool,
+    /// A guest's write has let a counter overflow.
+    due: bool,
+    /// KVM refuses interrupts.
+    refuses: bool,
+}
+
+/// Run `script` with a vCPU that was told to run; after it, and after a stop, the vCPU is told to end.
+fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
+    let log = Log::default();
+    let stops = Stops::default();
+    let immediate_exit = AtomicU8::new(0);
+    let (commands, receiver) = mpsc::channel();
+    commands.send(Command::Run).unwrap();
+    if matches!(script[..], [Enter::PowerOff]) {
+        commands.send(Command::End).unwrap();
+    }
+    let doors = FakeDoors { log: Rc::clone(&log), alarm: start.alarm, due: start.due };
+    let mut kvm = FakeKvm {
+        log: Rc::clone(&log),
+        script: script.into(),
+        commands,
+        immediate_exit: &immediate_exit,
+        refuses: start.refuses,
+        error: 0,
+    };
+    let report = Reporting::new(0, stops.clone());
+    Thread::new(doors, receiver, report, kick::Enrolled::with(&immediate_exit)).main(&mut kvm);
+    drop(kvm);
+    (log.take(), std::mem::take(&mut stops.0.lock().unwrap()))
+}
+
+fn dump() -> Command {
+    Command::Dump(mpsc::sync_channel(1).0)
+}
+
+fn kick(commands: Vec<Command>) -> Enter {
+    Enter::Error(libc::EINTR, commands)
+}
+
+const ALARM: Start = Start { alarm: true, due: false, refuses: false };
+
+#[test]
+fn an_overflow_by_a_write_interrupts_before_the_guest_goes_on() {
+    let (log, _) = run(vec![Enter::Wrmsr], Start::default());
+    assert_eq!(log, ["enter", "wrmsr", "interrupt", "enter", "kicked", "kicked", "finish"]);
+}
+
+#[test]
+fn an_alarm_interrupts_once_and_before_commands_are_obeyed() {
+    let (log, _) = run(vec![kick(vec![dump()]), kick(vec![])], ALARM);
+    assert_eq!(log[..5], ["enter", "kicked", "interrupt", "dump", "kicked"]);
+    assert_eq!(log[5..], ["enter", "kicked", "enter", "kicked", "kicked", "finish"]);
+    let (log, _) = run(vec![kick(vec![Command::End])], ALARM);
+    assert_eq!(log, ["enter", "kicked", "interrupt", "kicked", "finish"]);
+}
+
+#[test]
+fn a_reset_vcpu_is_entered_again_and_other_errors_stop_the_machine() {
+    let (log, stops) = run(vec![Enter::Error(libc::EAGAIN, vec![])], ALARM);
+    assert_eq!(log, ["enter", "enter", "kicked", "interrupt", "kicked", "finish"]);
+    assert_eq!(stops, []);
+    let (log, stops) = run(vec![Enter::Error(libc::EFAULT, vec![Command::End])], ALARM);
+    assert_eq!(log, ["enter", "finish"]);
+    assert!(matches!(&stops[..], [Stop::Failed(_)]), "{stops:?}");
+}
+
+#[test]
+fn a_stop_pauses_and_nothing_is_delivered_after_it() {
+    let (log, stops) = run(vec![Enter::PowerOff], Start { due: true, ..Start::default() });
+    assert_eq!(log, ["enter", "port", "finish"]);
+    assert_eq!(stops, [Stop::PowerOff]);
+}
+
+#[test]
+fn an_interrupt_that_kvm_refuses_stops_the_machine() {
+    let (log, stops) = run(vec![kick(vec![Command::End])], Start { refuses: true, ..ALARM });
+    assert_eq!(log, ["enter", "kicked", "interrupt", "kicked", "finish"]);
+    assert!(matches!(&stops[..], [Stop::Failed(reason)] if reason.contains("overflow")), "{stops:?}");
+}

@@ -34,16 +34,6 @@ impl<H: HostPmu> VcpuDoors<H> {
     }
 }
 
-/// An engine without overflow interrupts. Its own methods of these names, once it has them, are called instead.
-trait Overflows {
-    fn kicked(&mut self, _memory: &GuestMemoryMmap) {}
-    fn take_pmi(&mut self) -> bool {
-        false
-    }
-}
-
-impl<H: HostPmu> Overflows for VirtualPmu<H> {}
-
 /// Offset into the session console's registers, if `address` is there.
 fn session_offset(address: u64) -> Option<u64> {
     address.checked_sub(layout::VIRTIO_MMIO).filter(|offset| *offset < layout::VIRTIO_MMIO_SIZE)
@@ -93,12 +83,12 @@ impl<H: HostPmu> Doors for VcpuDoors<H> {
 
     fn kicked(&mut self) {
         if let Some(pmu) = &mut self.pmu {
-            pmu.kicked(&self.memory);
+            pmu.kicked();
         }
     }
 
     fn take_pmi(&mut self) -> bool {
-        self.pmu.as_mut().is_some_and(|pmu| pmu.take_pmi())
+        self.pmu.as_mut().is_some_and(VirtualPmu::take_pmi)
     }
 }
 

@@ -16,7 +16,7 @@ use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
 use vmm_sys_util::epoll::EventSet;
 use vpmu::perf::PerfPmu;
-use vpmu::{HostFamily, PmuConfig};
+use vpmu::{Host, PmuConfig};
 
 use crate::cli::{Pmu, Run};
 use crate::control::{self, Subject};
@@ -29,6 +29,7 @@ use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
 use crate::say::say;
+use crate::vcpu;
 use crate::virtio::SessionConsole;
 
 /// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
@@ -85,16 +86,16 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
         cmdline.push(' ');
         cmdline.push_str(words);
     }
-    let host = HostFamily::detect();
+    let host = Host::detect();
     let pmu = match options.pmu {
         Pmu::None => None,
         Pmu::Model(choice) => {
-            let model = choice.resolve(host);
+            let model = choice.resolve(&host);
             let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
                 0 => Plan::CLOSED,
                 _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
             };
-            Some(PmuConfig { model, host, core_khz: core_khz(), msr_door, rdpmc_faults })
+            Some(PmuConfig { model, host: host.family, core_khz: core_khz(), msr_door, rdpmc_faults })
         }
     };
     let initrd = Initrd { base: initrd, overlay: overlay(options)? };
@@ -224,6 +225,7 @@ fn boot(
     let machine = Machine::new(kvm, config, console.writer()?, |tsc_offset| {
         let mut host = PerfPmu::new();
         host.set_tsc_offset(tsc_offset);
+        host.set_kick_signal(vcpu::signal());
         host
     })?;
     let session = GuestSession::new(command(options)).context("session")?;

@@ -51,7 +51,7 @@ impl Counter {
         Self {
             value: RegisterValue::new(0, width),
             width,
-            select: Select { evntsel: 0, escr: 0, fixed: None },
+            select: Select::general(0),
             what: What::Nothing,
             run: None,
             hint: 0,

@@ -267,6 +267,7 @@ where
         memory: 64 << 20,
         kernel,
         initrd: Initrd::default(),
+        modules: Vec::new(),
         cmdline: String::new(),
         pmu: Some(PmuConfig { model, host: HostFamily::Amd, core_khz: 1_000_000 }),
     };

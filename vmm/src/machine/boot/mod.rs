@@ -6,6 +6,7 @@
 //! | [`pvh`] | ELF with the PVH note | 32-bit protected mode | `struct hvm_start_info` (EBX) |
 //! | [`multiboot`] | ELF or other, with a multiboot 1 header | 32-bit protected mode | multiboot information (EBX) |
 
+mod bios;
 mod elf;
 mod image;
 mod linux;

@@ -9,7 +9,7 @@ use super::elf::Elf;
 use super::image::{Image, u32_at, u64_at};
 use super::memory_map::memory_map;
 use super::room::Room;
-use super::{Entry, ProtectedMode, modules};
+use super::{Entry, ProtectedMode, bios, modules};
 use crate::machine::{Config, Error, acpi};
 
 /// Name and type of the note that has the 32-bit entry point (Xen, public/elfnote.h).
@@ -28,6 +28,7 @@ pub(super) fn entry(image: &Image, elf: &Elf) -> Result<Option<u64>, String> {
 
 pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Result<Entry, Error> {
     let bad_kernel = |reason| Error::Kernel { path: config.kernel.clone(), reason };
+    bios::write_data_area(memory)?;
     let mut room = Room::new(memory);
     let eip = load_kernel(&mut room, config).map_err(bad_kernel)?;
     let loaded = modules::load(&mut room, &config.modules)?;

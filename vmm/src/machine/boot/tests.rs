@@ -128,6 +128,8 @@ fn a_pvh_kernel_finds_everything() {
     case.config.cmdline = "words for it".to_owned();
     let entry = case.protected();
     assert_eq!((entry.eip, entry.eax), (ENTRY, 0));
+    // The BIOS data area: EBDA's segment, KiB below it.
+    assert_eq!((case.obj::<u16>(0x40E), case.obj::<u16>(0x413)), (0x9FC0, 639));
 
     let info: hvm_start_info = case.obj(entry.ebx.into());
     assert_eq!((info.magic, info.version, info.nr_modules), (0x336E_C578, 1, 2));

@@ -10,7 +10,7 @@ use super::elf::Elf;
 use super::image::Image;
 use super::memory_map::memory_map;
 use super::room::Room;
-use super::{Entry, ProtectedMode, modules};
+use super::{Entry, ProtectedMode, bios, modules};
 use crate::machine::{Config, Error, acpi, layout, memory};
 pub(super) use header::{find, is_multiboot_2};
 
@@ -28,6 +28,7 @@ const LOADER_NAME: &[u8] = b"perfvisor";
 
 pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Result<Entry, Error> {
     let bad_kernel = |reason| Error::Kernel { path: config.kernel.clone(), reason };
+    bios::write_data_area(memory)?;
     let mut room = Room::new(memory);
     let eip = load_kernel(&mut room, &config.kernel).map_err(bad_kernel)?;
     let loaded = modules::load(&mut room, &config.modules)?;

@@ -12,6 +12,7 @@ use vpmu::ModelChoice;
 pub use crate::host::msr_door::MsrDoor;
 
 use crate::guest_session::{Terminal, on_terminal};
+use crate::machine::boot::Module;
 
 /// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
 #[derive(Debug, Parser)]
@@ -33,6 +34,11 @@ pub enum Command {
     /// The command's standard input, output and error are this command's. The exit status is the command's; 128+N
     /// when signal N killed it, 126 when it cannot be executed, 127 when it is not found, 125 when perfvisor itself
     /// fails. Signals are passed on to the command; three SIGINT or SIGTERM within 5 seconds end the machine.
+    ///
+    /// A kernel of one's own without an agent in it (ELF with a PVH note, or multiboot 1) runs no command: its words are
+    /// those of --append, its files those of --module. What it writes to its serial port (0x3F8) is this command's
+    /// standard output. The exit status is (code << 1 | 1) modulo 256 for a code written to port 0xF4, as with QEMU's
+    /// isa-debug-exit; 0 for an ACPI power-off; 125 for a reset or triple fault. The first signal ends it.
     Run(Run),
     /// Show what every vCPU of a running machine has counted
     Dump(Dump),
@@ -77,12 +83,16 @@ pub struct Run {
     /// Memory of the guest: bytes, or with suffix K, M or G
     #[arg(long, default_value = "512M", value_name = "SIZE")]
     pub memory: Size,
-    /// A bzImage, or 6.1 or 6.12 for a kernel that 'cargo xtask setup' fetched
+    /// A bzImage, an ELF file with a PVH note, a multiboot 1 image, or 6.1 or 6.12 for a kernel that 'cargo xtask setup'
+    /// fetched
     #[arg(long, default_value = "6.12", value_name = "FILE")]
     pub kernel: PathBuf,
-    /// An initial RAM disk instead of the one that belongs to the kernel
+    /// An initial RAM disk instead of the one that belongs to the kernel; for a PVH or multiboot kernel, its first module
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<PathBuf>,
+    /// A file that a PVH or multiboot kernel gets, and words for it
+    #[arg(long = "module", value_name = "FILE[,WORDS]")]
+    pub modules: Vec<Module>,
     /// The PMU that the guest sees: auto, k7, k8, generic (time-stamp counter only), none
     #[arg(long, default_value = "auto", value_name = "MODEL")]
     pub pmu: Pmu,
@@ -95,7 +105,8 @@ pub struct Run {
     /// Put a host file or directory into the guest, programs with their shared libraries
     #[arg(long = "copy", value_name = "HOSTPATH[:GUESTPATH]")]
     pub copies: Vec<CopyRequest>,
-    /// Write the guest's serial console to a file; '-' is standard error
+    /// Write the guest's serial console to a file; '-' is standard error. That of a PVH or multiboot kernel goes to
+    /// standard output otherwise
     #[arg(long, value_name = "FILE")]
     pub console: Option<PathBuf>,
     /// Write the final dump to a file, as JSON

@@ -88,12 +88,12 @@ pub fn dump(options: &Dump) -> Result<ExitCode> {
 }
 
 /// `perfvisor run` in the lab: what it reads from files goes there, what it writes to files is brought back.
-pub fn run(options: &Run) -> Result<ExitCode> {
+pub fn run(options: &Run, terminal: Terminal) -> Result<ExitCode> {
     let mut files = Vec::new();
     let mut outputs = Vec::new();
     let (arguments, _overlay) = arguments(options, &mut files, &mut outputs)?;
     let any_sent = !files.is_empty();
-    let status = forward(arguments, files, options.terminal())?;
+    let status = forward(arguments, files, terminal)?;
     if any_sent {
         discard(&place());
     }
@@ -115,13 +115,13 @@ fn arguments(
         word.push(value);
         arguments.push(word);
     };
-    let mut send = |name: &str, host: &Path| -> Result<OsString> {
+    let mut send = |name: &str, folder: &str, host: &Path| -> Result<OsString> {
         if !host.is_file() {
             bail!("{name} {}: there is no such file", host.display());
         }
         // Under its own name, which messages about it will show.
         let file = host.file_name().unwrap_or_default().to_string_lossy();
-        let inside = format!("{place}/{name}/{file}");
+        let inside = format!("{place}/{folder}/{file}");
         files.push(CopiedFile { host: host.to_owned(), inside: inside.clone().into() });
         Ok(inside.into())
     };
@@ -130,11 +130,20 @@ fn arguments(
     option("memory", options.memory.0.to_string().into());
     let kernel = match options.kernel_series() {
         Some(series) => series.into(),
-        None => send("kernel", &options.kernel)?,
+        None => send("kernel", "kernel", &options.kernel)?,
     };
     option("kernel", kernel);
     if let Some(initrd) = &options.initrd {
-        option("initrd", send("initrd", initrd)?);
+        option("initrd", send("initrd", "initrd", initrd)?);
+    }
+    for (index, module) in options.modules.iter().enumerate() {
+        // Two may have the same name.
+        let mut value = send("module", &format!("module{index}"), &module.path)?;
+        if !module.words.is_empty() {
+            value.push(",");
+            value.push(&module.words);
+        }
+        option("module", value);
     }
     let pmu = match options.pmu {
         Pmu::None => "none".to_owned(),
@@ -148,7 +157,7 @@ fn arguments(
         // Made here: only this host has the files' shared libraries.
         let mut archive = tempfile::NamedTempFile::new().context("temporary file")?;
         archive.write_all(&super::run::copied(options)?).context("temporary file")?;
-        option("overlay", send("overlay", archive.path())?);
+        option("overlay", send("overlay", "overlay", archive.path())?);
         overlay = Some(archive);
     }
     for (name, path) in [("console", &options.console), ("report", &options.report)] {

@@ -1,5 +1,6 @@
 //! The commands of the command line, and where each runs.
 
+mod bare;
 pub mod doctor;
 pub mod dump;
 pub mod lab;
@@ -12,6 +13,8 @@ use anyhow::Result;
 use clap::CommandFactory;
 
 use crate::cli::{Cli, Command};
+use crate::guest_session::Terminal;
+use crate::machine::boot::Protocol;
 use crate::place;
 use crate::registry;
 use crate::say::{print, say};
@@ -20,16 +23,20 @@ use crate::say::{print, say};
 pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Run(options) => {
+            let bare = run::protocol(options)? != Protocol::Linux;
+            run::check_options(options, bare)?;
+            // Without an agent there is nobody in the guest for a terminal.
+            let terminal = if bare { Terminal::No } else { options.terminal() };
             if cli.lab {
-                return lab::run(options);
+                return lab::run(options, terminal);
             }
             if !place::inside_lab()
-                && let Some(obstacle) = place::obstacle(options.pmu.needs_counters())
+                && let Some(obstacle) = place::obstacle(options.pmu.needs_counters(), !bare)
             {
                 say(format_args!("{obstacle}; using the lab machine (see 'perfvisor doctor')"));
-                return lab::run(options);
+                return lab::run(options, terminal);
             }
-            Ok(ExitCode::from(run::run(options)?))
+            Ok(ExitCode::from(if bare { bare::run(options)? } else { run::run(options)? }))
         }
         Command::Dump(options) => {
             if cli.lab || is_elsewhere(options.name.as_deref())? {

@@ -25,7 +25,7 @@ use crate::dump::MachineDump;
 use crate::guest_session::{Caught, Command, GuestSession, Signals};
 use crate::host::msr_door::{self, Plan};
 use crate::host::rdpmc;
-use crate::machine::boot::Initrd;
+use crate::machine::boot::{self, Initrd, Protocol};
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
 use crate::say::say;
@@ -79,6 +79,42 @@ pub fn run(options: &Run) -> Result<u8> {
     }
 }
 
+/// How the kernel is started, found out from its file.
+pub(super) fn protocol(options: &Run) -> Result<Protocol> {
+    if options.kernel_series().is_some() {
+        return Ok(Protocol::Linux);
+    }
+    let kernel = &options.kernel;
+    if !kernel.is_file() {
+        let series: Vec<_> = Layout::series().collect();
+        bail!("kernel {}: there is no such file; built in are {}", kernel.display(), series.join(" and "));
+    }
+    Ok(boot::recognize(kernel)?)
+}
+
+/// Options that make no sense with a kernel of this kind: `bare` has no agent in it.
+pub(super) fn check_options(options: &Run, bare: bool) -> Result<()> {
+    let kernel = options.kernel.display();
+    if !bare {
+        if !options.modules.is_empty() {
+            bail!(
+                "--module is for PVH and multiboot kernels; Linux has an initial RAM disk (--initrd), and files by --copy"
+            );
+        }
+        return Ok(());
+    }
+    let remedy = if !options.argv.is_empty() {
+        "runs no command; words for it go after --append, and a command needs a Linux kernel"
+    } else if !options.copies.is_empty() || options.overlay.is_some() {
+        "has no file system to copy to; files for it go after --module"
+    } else if options.tty {
+        "has no terminal; its serial port is written to standard output, or where --console says"
+    } else {
+        return Ok(());
+    };
+    bail!("kernel {kernel}: it is a PVH or multiboot kernel, without an agent of perfvisor's: it {remedy}")
+}
+
 fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     let (kernel, initrd) = images(options)?;
     let mut cmdline = CMDLINE.to_owned();
@@ -86,20 +122,21 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
         cmdline.push(' ');
         cmdline.push_str(words);
     }
-    let host = Host::detect();
-    let pmu = match options.pmu {
-        Pmu::None => None,
-        Pmu::Model(choice) => {
-            let model = choice.resolve(&host);
-            let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
-                0 => Plan::CLOSED,
-                _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
-            };
-            Some(PmuConfig { model, host: host.family, core_khz: core_khz(), msr_door, rdpmc_faults })
-        }
-    };
     let initrd = Initrd { base: initrd, overlay: overlay(options)? };
-    Ok(Config { vcpus: options.vcpus, memory: options.memory.0, kernel, initrd, cmdline, pmu })
+    let (vcpus, memory) = (options.vcpus, options.memory.0);
+    Ok(Config { vcpus, memory, kernel, initrd, modules: Vec::new(), cmdline, pmu: pmu(options, kvm)? })
+}
+
+/// The PMU that was asked for.
+pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<Option<PmuConfig>> {
+    let Pmu::Model(choice) = options.pmu else { return Ok(None) };
+    let host = Host::detect();
+    let model = choice.resolve(&host);
+    let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
+        0 => Plan::CLOSED,
+        _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
+    };
+    Ok(Some(PmuConfig { model, host: host.family, core_khz: core_khz(), msr_door, rdpmc_faults }))
 }
 
 /// The kernel and the initial RAM disk that belongs to it.
@@ -112,10 +149,6 @@ fn images(options: &Run) -> Result<(PathBuf, Option<PathBuf>)> {
         return Ok((image.bzimage, Some(options.initrd.clone().unwrap_or(image.initramfs))));
     }
     let kernel = options.kernel.clone();
-    if !kernel.is_file() {
-        let series: Vec<_> = Layout::series().collect();
-        bail!("kernel {}: there is no such file; built in are {}", kernel.display(), series.join(" and "));
-    }
     if let Some(initrd) = &options.initrd {
         return Ok((kernel, Some(initrd.clone())));
     }
@@ -203,11 +236,11 @@ fn console(options: &Run) -> Result<Console> {
     })
 }
 
-fn create(what: &str, path: &Path) -> Result<File> {
+pub(super) fn create(what: &str, path: &Path) -> Result<File> {
     File::create(path).with_context(|| format!("{what} {}", path.display()))
 }
 
-fn write_report(mut report: File, dump: &MachineDump) -> Result<()> {
+pub(super) fn write_report(mut report: File, dump: &MachineDump) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(dump)?;
     text.push(b'\n');
     Ok(report.write_all(&text)?)
@@ -222,25 +255,53 @@ fn boot(
     claim: &Claim,
     signals: &Arc<Mutex<Signals>>,
 ) -> Result<(End, MachineDump)> {
-    let machine = Machine::new(kvm, config, console.writer()?, |tsc_offset| {
-        let mut host = PerfPmu::new();
-        host.set_tsc_offset(tsc_offset);
-        host.set_kick_signal(vcpu::signal());
-        host
-    })?;
+    let machine = Machine::new(kvm, config, console.writer()?, counts)?;
     let session = GuestSession::new(command(options)).context("session")?;
     let session = SessionConsole::new(Arc::clone(machine.session()), session).context("session console")?;
-    let subject = Arc::new(Subject {
-        name: claim.name().to_owned(),
-        started: Instant::now(),
-        vcpus: machine.remotes(),
-    });
+    let subject = subject(claim, &machine);
     let end = supervise(options, &machine, session, claim, &subject, signals)?;
+    Ok((end, finish(machine, &subject)))
+}
+
+/// The source of counts of a vCPU whose TSC has this offset.
+pub(super) fn counts(tsc_offset: u64) -> PerfPmu {
+    let mut host = PerfPmu::new();
+    host.set_tsc_offset(tsc_offset);
+    host.set_kick_signal(vcpu::signal());
+    host
+}
+
+/// What the control socket is to know about `machine`.
+pub(super) fn subject(claim: &Claim, machine: &Machine) -> Arc<Subject> {
+    Arc::new(Subject { name: claim.name().to_owned(), started: Instant::now(), vcpus: machine.remotes() })
+}
+
+/// End `machine`, with what it counted.
+pub(super) fn finish(machine: Machine, subject: &Subject) -> MachineDump {
     let dump = subject.with(machine.end());
     if dump.vcpus.len() != subject.vcpus.len() {
         say("a vCPU's thread died; its counts are missing. This is a bug in perfvisor");
     }
-    Ok((end, dump))
+    dump
+}
+
+/// Every subscriber of a main loop.
+pub(super) type Subscriber = Arc<Mutex<dyn MutEventSubscriber>>;
+
+/// A main loop that wakes for the control socket, the machine's stop and signals.
+pub(super) fn event_manager(
+    machine: &Machine,
+    claim: &Claim,
+    subject: &Arc<Subject>,
+    signals: &Arc<Mutex<Signals>>,
+) -> Result<EventManager<Subscriber>> {
+    let mut manager = EventManager::<Subscriber>::new().map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
+    let listener = claim.listener().try_clone().context("control socket")?;
+    listener.set_nonblocking(true).context("control socket")?;
+    manager.add_subscriber(Arc::new(Mutex::new(Clients { listener, subject: Arc::clone(subject) })));
+    manager.add_subscriber(Arc::new(Mutex::new(Wake(machine.stop_event().as_raw_fd()))));
+    manager.add_subscriber(Arc::clone(signals) as Subscriber);
+    Ok(manager)
 }
 
 /// The main loop: everything but the vCPUs happens here.
@@ -252,15 +313,9 @@ fn supervise(
     subject: &Arc<Subject>,
     signals: &Arc<Mutex<Signals>>,
 ) -> Result<End> {
-    type Subscriber = Arc<Mutex<dyn MutEventSubscriber>>;
-    let mut manager = EventManager::<Subscriber>::new().map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
+    let mut manager = event_manager(machine, claim, subject, signals)?;
     let session = Arc::new(Mutex::new(session));
-    let listener = claim.listener().try_clone().context("control socket")?;
-    listener.set_nonblocking(true).context("control socket")?;
     manager.add_subscriber(Arc::clone(&session) as Subscriber);
-    manager.add_subscriber(Arc::new(Mutex::new(Clients { listener, subject: Arc::clone(subject) })));
-    manager.add_subscriber(Arc::new(Mutex::new(Wake(machine.stop_event().as_raw_fd()))));
-    manager.add_subscriber(Arc::clone(signals) as Subscriber);
 
     let started = Instant::now();
     let mut failed = None;
@@ -343,6 +398,7 @@ fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestS
         Stop::Reset if ready && shell => return End::Restart,
         Stop::PowerOff => "the guest switched itself off".to_owned(),
         Stop::Reset => "the guest restarted".to_owned(),
+        Stop::Exit(status) => format!("the guest ended its machine with status {status}"),
         Stop::Failed(reason) => format!("the guest cannot go on: {reason}"),
     };
     let when = if ready { "before its command ended" } else { "before it was ready" };
@@ -350,7 +406,7 @@ fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestS
     End::Status(EXIT_OWN_FAILURE)
 }
 
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Only the main thread takes these locks, so a poisoned one could only be its own panic.
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -8,19 +8,49 @@ use std::time::Duration;
 
 /// How much of the console is kept for error messages.
 const KEPT: usize = 16 << 10;
-/// Most bytes that wait for a slow file. More are lost, because a guest must not wait for whoever reads its console.
+/// Most bytes that wait for a slow file.
 const WAITING: usize = 1 << 20;
 /// How long the end of a machine waits until the file has taken the rest.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The last output of the console, for error messages.
+/// What becomes of output while [`WAITING`] bytes wait for a slow file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is lost to the file: a guest must not wait for whoever reads its console beside its other output.
+    Lose,
+    /// The guest waits: this is its output.
+    Wait,
+}
+
+/// The last output of the console, for error messages, and how its file fares.
 #[derive(Clone, Debug, Default)]
-pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub struct Tail {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    file: Option<Shared>,
+}
 
 impl Tail {
+    /// Take no more from the guest, which waits no more either.
+    pub fn close(&self) {
+        if let Some(file) = &self.file {
+            lock(&file.0).over = true;
+            file.1.notify_all();
+        }
+    }
+
+    /// Whether nothing more will be written to the file, of which [`Self::close`] is the beginning.
+    pub fn is_written(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| lock(&file.0).written)
+    }
+
+    /// Why the file has not taken all, unless its reader left: that is no loss.
+    pub fn loss(&self) -> Option<String> {
+        lock(&self.file.as_ref()?.0).error.clone()
+    }
+
     /// The last `lines` lines.
     pub fn lines(&self, lines: usize) -> String {
-        let bytes: Vec<u8> = match self.0.lock() {
+        let bytes: Vec<u8> = match self.kept.lock() {
             Ok(kept) => kept.iter().copied().collect(),
             Err(_) => return String::new(),
         };
@@ -38,16 +68,17 @@ pub struct Output {
 
 impl Output {
     /// `file` gets everything; the returned tail the end of it.
-    pub fn new(file: Option<Box<dyn Write + Send>>) -> io::Result<(Self, Tail)> {
-        let tail = Tail::default();
-        let file = file.map(Writer::new).transpose()?;
+    pub fn new(file: Option<Box<dyn Write + Send>>, when_full: WhenFull) -> io::Result<(Self, Tail)> {
+        let file = file.map(|file| Writer::new(file, when_full)).transpose()?;
+        let shared = file.as_ref().map(|file| Arc::clone(&file.shared));
+        let tail = Tail { kept: Arc::default(), file: shared };
         Ok((Self { tail: tail.clone(), file }, tail))
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Ok(mut kept) = self.tail.0.lock() {
+        if let Ok(mut kept) = self.tail.kept.lock() {
             kept.extend(bytes);
             let excess = kept.len().saturating_sub(KEPT);
             kept.drain(..excess);
@@ -64,12 +95,15 @@ impl Write for Output {
 }
 
 /// What waits for the file.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Waiting {
     bytes: Vec<u8>,
     lost: usize,
     /// No more comes, or the file takes no more.
     over: bool,
+    /// And what came has been written, as far as it could be.
+    written: bool,
+    error: Option<String>,
 }
 
 type Shared = Arc<(Mutex<Waiting>, Condvar)>;
@@ -77,27 +111,33 @@ type Shared = Arc<(Mutex<Waiting>, Condvar)>;
 /// A thread that writes to the file: a pipe or terminal whose reader stands still holds up no vCPU.
 struct Writer {
     shared: Shared,
+    when_full: WhenFull,
     /// Closes when the thread ends.
     ended: Receiver<()>,
 }
 
 impl Writer {
-    fn new(mut file: Box<dyn Write + Send>) -> io::Result<Self> {
+    fn new(mut file: Box<dyn Write + Send>, when_full: WhenFull) -> io::Result<Self> {
         let shared = Shared::default();
         let (alive, ended) = mpsc::channel::<()>();
         let waiting = Arc::clone(&shared);
         std::thread::Builder::new().name("console".to_owned()).spawn(move || {
             let _alive = alive;
             // A full disk or a closed terminal must not stop the guest: the file is given up, the tail goes on.
-            if write_all_that_comes(&waiting, &mut file).is_err() {
-                lock(&waiting.0).over = true;
-            }
+            let error = write_all_that_comes(&waiting, &mut file).err();
+            let mut end = lock(&waiting.0);
+            (end.over, end.written) = (true, true);
+            end.error = error.filter(|e| e.kind() != io::ErrorKind::BrokenPipe).map(|e| e.to_string());
+            waiting.1.notify_all();
         })?;
-        Ok(Self { shared, ended })
+        Ok(Self { shared, when_full, ended })
     }
 
     fn push(&self, bytes: &[u8]) {
         let mut waiting = lock(&self.shared.0);
+        while self.when_full == WhenFull::Wait && !waiting.over && waiting.bytes.len() >= WAITING {
+            waiting = self.shared.1.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
         if waiting.over {
             return;
         }
@@ -106,14 +146,14 @@ impl Writer {
         } else {
             waiting.bytes.extend(bytes);
         }
-        self.shared.1.notify_one();
+        self.shared.1.notify_all();
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
         lock(&self.shared.0).over = true;
-        self.shared.1.notify_one();
+        self.shared.1.notify_all();
         // Ends by the thread's end; a file that takes nothing is left to the end of the process.
         let _ = self.ended.recv_timeout(END_PATIENCE);
     }
@@ -127,6 +167,8 @@ fn write_all_that_comes(shared: &Shared, file: &mut impl Write) -> io::Result<()
         }
         let (bytes, lost) = (std::mem::take(&mut waiting.bytes), std::mem::take(&mut waiting.lost));
         drop(waiting);
+        // For a guest that waits.
+        shared.1.notify_all();
         if bytes.is_empty() {
             return Ok(());
         }
@@ -152,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_tail_is_bounded_and_ends_with_the_last_lines() {
-        let (mut output, tail) = Output::new(None).unwrap();
+        let (mut output, tail) = Output::new(None, WhenFull::Lose).unwrap();
         for i in 0..10_000 {
             writeln!(output, "line {i}\r").unwrap();
         }
@@ -180,7 +222,8 @@ mod tests {
     fn a_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed() {
         let (go_on, stand_still) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
-        let (mut output, _) = Output::new(Some(Box::new(Slow(stand_still, Arc::clone(&written))))).unwrap();
+        let (mut output, _) =
+            Output::new(Some(Box::new(Slow(stand_still, Arc::clone(&written)))), WhenFull::Lose).unwrap();
         for _ in 0..3 * WAITING / 1024 {
             output.write_all(&[b'x'; 1024]).unwrap();
         }
@@ -194,7 +237,8 @@ mod tests {
     #[test]
     fn the_end_does_not_wait_for_ever() {
         let (_go_on, stand_still) = mpsc::channel();
-        let (mut output, _) = Output::new(Some(Box::new(Slow(stand_still, Arc::default())))).unwrap();
+        let (mut output, _) =
+            Output::new(Some(Box::new(Slow(stand_still, Arc::default()))), WhenFull::Wait).unwrap();
         output.write_all(b"x").unwrap();
         drop(output);
     }
@@ -202,10 +246,45 @@ mod tests {
     #[test]
     fn a_file_that_fails_is_given_up() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let (mut output, tail) = Output::new(Some(Box::new(full))).unwrap();
+        let (mut output, tail) = Output::new(Some(Box::new(full)), WhenFull::Wait).unwrap();
         for _ in 0..100 {
             output.write_all(b"line\n").unwrap();
         }
         assert_eq!(tail.lines(1), "line");
+        drop(output);
+        assert!(tail.is_written() && tail.loss().is_some());
+    }
+
+    #[test]
+    fn a_guest_that_waits_loses_nothing() {
+        let (go_on, stand_still) = mpsc::channel();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let slow = Slow(stand_still, Arc::clone(&written));
+        let (mut output, tail) = Output::new(Some(Box::new(slow)), WhenFull::Wait).unwrap();
+        let guest = std::thread::spawn(move || {
+            for _ in 0..3 * WAITING / 1024 {
+                output.write_all(&[b'x'; 1024]).unwrap();
+            }
+            output
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!guest.is_finished(), "it did not wait");
+        drop(go_on);
+        let output = guest.join().unwrap();
+        tail.close();
+        drop(output);
+        assert!(tail.is_written());
+        assert_eq!((written.lock().unwrap().len(), tail.loss()), (3 * WAITING, None));
+    }
+
+    #[test]
+    fn a_guest_that_waits_is_let_go_at_the_end() {
+        let (_go_on, stand_still) = mpsc::channel();
+        let (mut output, tail) =
+            Output::new(Some(Box::new(Slow(stand_still, Arc::default()))), WhenFull::Wait).unwrap();
+        let guest = std::thread::spawn(move || output.write_all(&[b'x'; 3 * WAITING]));
+        std::thread::sleep(Duration::from_millis(10));
+        tail.close();
+        guest.join().unwrap().unwrap();
     }
 }

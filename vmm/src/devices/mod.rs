@@ -2,3 +2,4 @@
 
 pub mod console;
 pub mod ports;
+pub mod test_ports;

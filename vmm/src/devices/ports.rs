@@ -6,6 +6,7 @@ use vm_superio::{Serial, Trigger, serial::NoEvents};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::console::Output;
+use super::test_ports::TestPorts;
 use crate::machine::layout;
 
 /// Why a guest's machine stops.
@@ -15,6 +16,8 @@ pub enum Stop {
     PowerOff,
     /// The guest, or a triple fault, reset it.
     Reset,
+    /// A test kernel ended with this status, through the debug-exit port.
+    Exit(u8),
     /// It cannot go on.
     Failed(String),
 }
@@ -37,18 +40,26 @@ impl Trigger for Line {
 /// The bus.
 pub struct Ports {
     serial: Mutex<Serial<Line, NoEvents, Output>>,
+    test: Option<TestPorts>,
 }
 
 impl Ports {
-    /// A bus whose serial port raises `line` and writes to `output`.
-    pub fn new(line: EventFd, output: Output) -> Self {
-        Self { serial: Mutex::new(Serial::new(Line(line), output)) }
+    /// A bus whose serial port raises `line` and writes to `output`; with `test`, what test kernels expect as well.
+    pub fn new(line: EventFd, output: Output, test: Option<TestPorts>) -> Self {
+        Self { serial: Mutex::new(Serial::new(Line(line), output)), test }
     }
 
     /// The guest reads. Ports where nothing is answer 0: an absent RTC that answered 0xFF would look as if it
-    /// were updating for ever, and Linux would poll it.
+    /// were updating for ever, and Linux would poll it. Only PCI's data ports answer all ones, which is no device, as
+    /// 0 would be one in every place.
     pub fn read(&self, port: u16, data: &mut [u8]) {
+        if (layout::PCI_DATA..layout::PCI_DATA + 4).contains(&port) {
+            return data.fill(0xFF);
+        }
         data.fill(0);
+        if let Some(test) = &self.test {
+            test.read(port, data);
+        }
         if let (Some(offset), [value]) = (serial_offset(port), data)
             && let Ok(mut serial) = self.serial.lock()
         {
@@ -58,6 +69,11 @@ impl Ports {
 
     /// The guest writes; returns why the machine stops, if it does.
     pub fn write(&self, port: u16, data: &[u8]) -> Option<Stop> {
+        if let Some(test) = &self.test
+            && let Some(stop) = test.write(port, data)
+        {
+            return Some(stop);
+        }
         let [value] = *data else { return None };
         match port {
             layout::SLEEP_CONTROL => {
@@ -86,11 +102,14 @@ fn serial_offset(port: u16) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::console::WhenFull;
     use super::*;
 
+    const PCI_DATA: std::ops::Range<u16> = layout::PCI_DATA..layout::PCI_DATA + 4;
+
     fn bus() -> (Ports, super::super::console::Tail) {
-        let (output, tail) = Output::new(None).unwrap();
-        (Ports::new(EventFd::new(0).unwrap(), output), tail)
+        let (output, tail) = Output::new(None, WhenFull::Lose).unwrap();
+        (Ports::new(EventFd::new(0).unwrap(), output, None), tail)
     }
 
     #[test]
@@ -108,7 +127,7 @@ mod tests {
     #[test]
     fn absent_ports_answer_zero_and_ignore_writes() {
         let (bus, _) = bus();
-        for port in (0..=0xFFFFu16).filter(|p| serial_offset(*p).is_none()) {
+        for port in (0..=0xFFFFu16).filter(|p| serial_offset(*p).is_none() && !PCI_DATA.contains(p)) {
             let mut data = [0xAA; 4];
             bus.read(port, &mut data);
             assert_eq!(data, [0; 4]);
@@ -116,6 +135,29 @@ mod tests {
         }
         // A wide access to the serial port is no register access.
         bus.write(layout::COM1, b"wide");
+    }
+
+    #[test]
+    fn no_pci_device_is_anywhere() {
+        let (bus, _) = bus();
+        for function in [0x8000_0000u32, 0x80FF_FF00] {
+            bus.write(layout::PCI_DATA - 4, &function.to_le_bytes());
+            for (port, width) in PCI_DATA.flat_map(|port| [(port, 1), (port, 2), (port, 4)]) {
+                let mut data = [0x55; 4];
+                bus.read(port, &mut data[..width]);
+                assert!(data[..width].iter().all(|byte| *byte == 0xFF), "{port:#x}, {width}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_test_kernel_has_its_ports_beside_the_others() {
+        let (output, tail) = Output::new(None, WhenFull::Lose).unwrap();
+        let bus = Ports::new(EventFd::new(0).unwrap(), output, Some(TestPorts::new(1, 64 << 20)));
+        assert_eq!(bus.write(layout::COM1, b"x"), None);
+        assert_eq!(tail.lines(1), "x");
+        assert_eq!(bus.write(layout::RESET, &[6]), Some(Stop::Reset));
+        assert_eq!(bus.write(layout::DEBUG_EXIT, &[1]), Some(Stop::Exit(3)));
     }
 
     #[test]

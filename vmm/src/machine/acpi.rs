@@ -49,8 +49,34 @@ pub(super) fn write(memory: &GuestMemoryMmap, vcpus: u8) -> Result<u64, Error> {
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
     let xsdt = place(&bytes(&xsdt))?;
-    memory.write_slice(&bytes(&Rsdp::new(OEM_ID, xsdt)), GuestAddress(rsdp_at)).map_err(Error::Memory)?;
+    let rsdt = place(rsdt(&[fadt, madt]).as_slice())?;
+    memory.write_slice(&rsdp(rsdt, xsdt), GuestAddress(rsdp_at)).map_err(Error::Memory)?;
     Ok(rsdp_at)
+}
+
+/// The XSDT's predecessor, with addresses of 32 bits: many test kernels look at no other.
+fn rsdt(tables: &[u64]) -> Sdt {
+    let mut rsdt = Sdt::new(*b"RSDT", 36, 1, OEM_ID, OEM_TABLE, OEM_REVISION);
+    for table in tables {
+        // They lie below 1 MiB.
+        rsdt.append_slice(&(*table as u32).to_le_bytes());
+    }
+    rsdt
+}
+
+/// acpi_tables leaves the RSDT out: put its address in, and both sums right (ACPI 6.5, section 5.2.5.3).
+fn rsdp(rsdt: u64, xsdt: u64) -> Vec<u8> {
+    const CHECKSUM: usize = 8;
+    const RSDT: usize = 16;
+    const FIRST_LENGTH: usize = 20;
+    const EXTENDED_CHECKSUM: usize = 32;
+    let mut rsdp = bytes(&Rsdp::new(OEM_ID, xsdt));
+    rsdp[RSDT..FIRST_LENGTH].copy_from_slice(&(rsdt as u32).to_le_bytes());
+    for (at, length) in [(CHECKSUM, FIRST_LENGTH), (EXTENDED_CHECKSUM, rsdp.len())] {
+        rsdp[at] = 0;
+        rsdp[at] = rsdp[..length].iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
+    }
+    rsdp
 }
 
 fn bytes(table: &dyn Aml) -> Vec<u8> {
@@ -149,6 +175,9 @@ mod tests {
         assert_eq!((sum(&root[..20]), sum(&root)), (0, 0));
         let xsdt = table(u64_at(&root, 24));
         assert_eq!((&xsdt[..4], sum(&xsdt)), (&b"XSDT"[..], 0));
+        let rsdt = table(u64::from(u32_at(&root, 16)));
+        assert_eq!((&rsdt[..4], sum(&rsdt), rsdt.len()), (&b"RSDT"[..], 0, 44));
+        assert_eq!([36, 40].map(|at| u64::from(u32_at(&rsdt, at))), [36, 44].map(|at| u64_at(&xsdt, at)));
         let fadt = table(u64_at(&xsdt, 36));
         assert_eq!((&fadt[..4], sum(&fadt)), (&b"FACP"[..], 0));
         let madt = table(u64_at(&xsdt, 44));

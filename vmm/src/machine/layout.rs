@@ -13,6 +13,9 @@ pub(crate) const ZERO_PAGE: u64 = 0x7000;
 pub(crate) const CMDLINE: u64 = 0x2_0000;
 /// Longest command line, its final NUL included (x86 Linux's COMMAND_LINE_SIZE).
 pub(crate) const CMDLINE_MAX: usize = 2048;
+/// What kernels started by PVH or multiboot are told lies from here on, where the kernel leaves room: QEMU's place for
+/// it, which test kernels are known to leave alone until they have read it.
+pub(crate) const BOOT_INFORMATION: u64 = 0x9000;
 /// End of conventional memory; above it a PC has its EBDA.
 pub(crate) const LOW_MEMORY_END: u64 = 0x9_FC00;
 /// ACPI tables, where the kernel also scans for the RSDP.
@@ -56,6 +59,12 @@ pub(crate) const SLEEP_TYPE_S5: u8 = 5;
 pub(crate) const RESET: u16 = 0xCF9;
 /// Value that resets.
 pub(crate) const RESET_VALUE: u8 = 0x06;
+/// Four ports that end the machine of a test kernel, as isa-debug-exit does where its users put it.
+pub(crate) const DEBUG_EXIT: u16 = 0xF4;
+/// PCI's data ports (configuration mechanism 1).
+pub(crate) const PCI_DATA: u16 = 0xCFC;
+/// Selector of QEMU's firmware configuration; its data port follows.
+pub(crate) const FW_CFG: u16 = 0x510;
 /// Keyboard controller's command port: the last way by which kernels reset.
 pub(crate) const I8042_COMMAND: u16 = 0x64;
 /// Its command that pulses the reset line.

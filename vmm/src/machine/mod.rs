@@ -14,20 +14,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use kvm_bindings::kvm_userspace_memory_region;
+use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
 use kvm_ioctls::{IoEventAddress, Kvm, VmFd};
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vpmu::{ControlTable, HostPmu, PmuConfig, VirtualPmu, door_cpuid};
 
-use crate::devices::console::{Output, Tail};
+use crate::devices::console::{Output, Tail, WhenFull};
 use crate::devices::ports::{Ports, Stop};
+use crate::devices::test_ports::TestPorts;
 use crate::doors::VcpuDoors;
 use crate::dump::VcpuDump;
 use crate::vcpu::lvtpc::Lvtpc;
 use crate::vcpu::{Remote, Report, Vcpu};
 use crate::virtio::MmioTransport;
-use boot::Initrd;
+use boot::{Entry, Initrd, Module};
 
 /// APIC ids are 8 bits in the tables that this machine writes, and 255 means all.
 pub const MOST_VCPUS: u8 = 254;
@@ -108,6 +109,22 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// A module cannot be loaded.
+    #[error("module {}: {reason}", .path.display())]
+    Module {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A kernel fills memory so that nothing can be told to it.
+    #[error(
+        "the kernel leaves no room for {size} bytes of boot information; give the guest more memory (--memory)"
+    )]
+    BootInformation {
+        /// How much is needed.
+        size: u64,
+    },
     /// The command line is too long.
     #[error("the kernel command line has {length} characters; this kernel takes {limit}, without NUL")]
     CommandLine {
@@ -127,10 +144,12 @@ pub struct Config {
     pub vcpus: u32,
     /// Bytes of memory.
     pub memory: u64,
-    /// A bzImage.
+    /// A kernel that [`boot::recognize`] knows.
     pub kernel: PathBuf,
-    /// Its initial RAM disk.
+    /// The initial RAM disk of a Linux kernel.
     pub initrd: Initrd,
+    /// What a kernel of another kind is given.
+    pub modules: Vec<Module>,
     /// Its command line.
     pub cmdline: String,
     /// The virtual PMU; `None` for a guest without.
@@ -177,13 +196,16 @@ impl Machine {
     {
         let vcpus = check_vcpus(kvm, config.vcpus)?;
         let memory = memory::create(config.memory)?;
-        let entry = boot::load(&memory, &config.kernel, &config.initrd, &config.cmdline, vcpus)?;
-        registers::write_tables(&memory)?;
+        let entry = boot::load(&memory, config, vcpus)?;
 
         let vm = create_vm(kvm)?;
         filter::install(&vm)?;
         map_memory(&vm, &memory)?;
-        let (ports, console) = create_ports(&vm, console)?;
+        let test = match entry {
+            Entry::Linux(_) => None,
+            Entry::Protected(_) => Some(create_test_devices(&vm, vcpus, config.memory)?),
+        };
+        let (ports, console) = create_ports(&vm, console, test)?;
         let session = create_session(&vm, &memory)?;
 
         let stop_event = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
@@ -257,12 +279,14 @@ impl Machine {
 
     /// End every vCPU and get the final counts. One whose thread died of a bug is missing.
     pub fn end(mut self) -> Vec<VcpuDump> {
+        self.console.close();
         std::mem::take(&mut self.vcpus).into_iter().filter_map(Vcpu::end).collect()
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        self.console.close();
         // A machine that failed half-made has paused threads: none may outlive it.
         for vcpu in self.vcpus.drain(..) {
             vcpu.end();
@@ -305,11 +329,24 @@ fn map_memory(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), Error> {
     Ok(())
 }
 
-fn create_ports(vm: &VmFd, console: Option<Box<dyn io::Write + Send>>) -> Result<(Arc<Ports>, Tail), Error> {
+/// What test kernels expect beyond Linux's machine: a PC's timer, and ports of QEMU's.
+fn create_test_devices(vm: &VmFd, vcpus: u8, memory: u64) -> Result<TestPorts, Error> {
+    let timer = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
+    vm.create_pit2(timer).map_err(|e| Error::Kvm("CREATE_PIT2", e))?;
+    Ok(TestPorts::new(vcpus, memory))
+}
+
+fn create_ports(
+    vm: &VmFd,
+    console: Option<Box<dyn io::Write + Send>>,
+    test: Option<TestPorts>,
+) -> Result<(Arc<Ports>, Tail), Error> {
     let line = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
     vm.register_irqfd(&line, layout::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
-    let (output, tail) = Output::new(console).map_err(Error::Resources)?;
-    Ok((Arc::new(Ports::new(line, output)), tail))
+    // A test kernel has no other output.
+    let when_full = if test.is_some() { WhenFull::Wait } else { WhenFull::Lose };
+    let (output, tail) = Output::new(console, when_full).map_err(Error::Resources)?;
+    Ok((Arc::new(Ports::new(line, output, test)), tail))
 }
 
 fn create_session(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<Arc<MmioTransport>, Error> {

@@ -1,9 +1,10 @@
-//! State of a vCPU when the 64-bit boot protocol enters the kernel, and of its local APIC.
+//! State of a vCPU when a boot protocol enters the kernel, and of its local APIC.
 
 use kvm_bindings::{Msrs, kvm_fpu, kvm_msr_entry, kvm_regs, kvm_segment};
 use kvm_ioctls::VcpuFd;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use super::boot::{Entry, ProtectedMode};
 use super::{Error, layout};
 
 const CR0_PE: u64 = 1;
@@ -18,6 +19,16 @@ const PTE: u64 = 0b11;
 const PDE_LARGE: u64 = 1 << 7;
 const CODE: u16 = 0x10;
 const DATA: u16 = 0x18;
+/// 64-bit and 32-bit code, both read and execute; data, read and write. All of 4 GiB, accessed.
+const CODE_64: u64 = 0x00AF_9B00_0000_FFFF;
+const CODE_32: u64 = 0x00CF_9B00_0000_FFFF;
+const DATA_32: u64 = 0x00CF_9300_0000_FFFF;
+/// The descriptors of an entry in 32-bit protected mode.
+pub(super) const PROTECTED_GDT: [u64; 4] = [0, 0, CODE_32, DATA_32];
+/// Segment types: code, data, and a 32-bit TSS in use.
+const TYPE_CODE: u8 = 0xB;
+const TYPE_DATA: u8 = 0x3;
+const TYPE_BUSY_TSS: u8 = 0xB;
 const MSR_MTRR_DEF_TYPE: u32 = 0x2FF;
 /// MTRRs enabled, default type write-back.
 const MTRR_WRITE_BACK: u64 = 1 << 11 | 6;
@@ -26,7 +37,7 @@ const APIC_LVT1: usize = 0x360;
 const APIC_MODE_EXTINT: u32 = 0x700;
 const APIC_MODE_NMI: u32 = 0x400;
 
-/// Identity-map 4 GiB and write the boot GDT. Once per machine.
+/// Identity-map 4 GiB and write the boot GDT, for an entry in long mode. Once per machine.
 pub(super) fn write_tables(memory: &GuestMemoryMmap) -> Result<(), Error> {
     let write = |value: u64, at: u64| memory.write_obj(value, GuestAddress(at)).map_err(Error::Memory);
     let pml4 = layout::PAGE_TABLES;
@@ -39,7 +50,7 @@ pub(super) fn write_tables(memory: &GuestMemoryMmap) -> Result<(), Error> {
             write((gib << 30 | large << 21) | PDE_LARGE | PTE, directory + 8 * large)?;
         }
     }
-    for (i, descriptor) in [0u64, 0, 0x00AF_9B00_0000_FFFF, 0x00CF_9300_0000_FFFF].into_iter().enumerate() {
+    for (i, descriptor) in [0, 0, CODE_64, DATA_32].into_iter().enumerate() {
         write(descriptor, layout::GDT + 8 * i as u64)?;
     }
     Ok(())
@@ -64,29 +75,38 @@ pub(super) fn set_common(fd: &VcpuFd) -> Result<(), Error> {
     fd.set_lapic(&lapic).map_err(|e| Error::Kvm("SET_LAPIC", e))
 }
 
-/// Long mode at `entry`, boot parameters in RSI: for the first vCPU. The others wait for INIT and SIPI.
-pub(super) fn set_boot(fd: &VcpuFd, entry: u64) -> Result<(), Error> {
+/// For the first vCPU. The others wait for INIT and SIPI.
+pub(super) fn set_boot(fd: &VcpuFd, entry: Entry) -> Result<(), Error> {
     let mut sregs = fd.get_sregs().map_err(|e| Error::Kvm("GET_SREGS", e))?;
-    sregs.cr0 = CR0_PE | CR0_ET | CR0_PG;
-    sregs.cr3 = layout::PAGE_TABLES;
-    sregs.cr4 = CR4_PAE;
-    sregs.efer = EFER_LME | EFER_LMA;
-    sregs.gdt.base = layout::GDT;
+    let mut regs = kvm_regs { rflags: 2, ..Default::default() };
+    match entry {
+        Entry::Linux(rip) => {
+            sregs.cr0 = CR0_PE | CR0_ET | CR0_PG;
+            sregs.cr3 = layout::PAGE_TABLES;
+            sregs.cr4 = CR4_PAE;
+            sregs.efer = EFER_LME | EFER_LMA;
+            sregs.gdt.base = layout::GDT;
+            sregs.cs = segment(CODE, TYPE_CODE, true);
+            (regs.rip, regs.rsi) = (rip, layout::ZERO_PAGE);
+            regs.rsp = layout::LOW_MEMORY_END & !0xF;
+        }
+        // Xen, docs/misc/pvh.pandoc; Multiboot 0.6.96, section 3.2. Registers that they do not name are 0.
+        Entry::Protected(ProtectedMode { eip, eax, ebx, gdt }) => {
+            sregs.cr0 = CR0_PE | CR0_ET;
+            (sregs.cr3, sregs.cr4, sregs.efer) = (0, 0, 0);
+            sregs.gdt.base = gdt.into();
+            sregs.cs = segment(CODE, TYPE_CODE, false);
+            sregs.tr = kvm_segment { limit: 0x67, type_: TYPE_BUSY_TSS, present: 1, ..Default::default() };
+            (regs.rip, regs.rax, regs.rbx) = (eip.into(), eax.into(), ebx.into());
+        }
+    }
     sregs.gdt.limit = 4 * 8 - 1;
     sregs.idt.base = 0;
     sregs.idt.limit = 0;
-    sregs.cs = segment(CODE, 0xB, true);
     for data in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
-        *data = segment(DATA, 0x3, false);
+        *data = segment(DATA, TYPE_DATA, false);
     }
     fd.set_sregs(&sregs).map_err(|e| Error::Kvm("SET_SREGS", e))?;
-    let regs = kvm_regs {
-        rip: entry,
-        rsi: layout::ZERO_PAGE,
-        rsp: layout::LOW_MEMORY_END & !0xF,
-        rflags: 2,
-        ..Default::default()
-    };
     fd.set_regs(&regs).map_err(|e| Error::Kvm("SET_REGS", e))?;
     let fpu = kvm_fpu { fcw: 0x37F, mxcsr: 0x1F80, ..Default::default() };
     fd.set_fpu(&fpu).map_err(|e| Error::Kvm("SET_FPU", e))

@@ -2,12 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use perfvisor::devices::ports::Stop;
 use perfvisor::dump::VcpuDump;
-use perfvisor::machine::boot::Initrd;
+use perfvisor::machine::boot::{Initrd, Module};
 use perfvisor::machine::{Config, Machine};
 use vpmu::perf::PerfPmu;
 use vpmu::{HostFamily, Model, PmuConfig};
@@ -263,6 +264,27 @@ pub(crate) fn run_image(image: &[u8]) -> Stop {
     wait(&machine)
 }
 
+/// Run a machine with the test kernel in this file until it stops: what its serial port said, and why it stopped.
+pub(crate) fn run_kernel(kernel: &Path, cmdline: &str, modules: Vec<Module>) -> (Vec<u8>, Stop) {
+    let config = Config {
+        vcpus: 1,
+        memory: 64 << 20,
+        kernel: kernel.to_owned(),
+        initrd: Initrd::default(),
+        modules,
+        cmdline: cmdline.to_owned(),
+        pmu: None,
+    };
+    let serial = Collected::default();
+    let kvm = kvm_ioctls::Kvm::new().unwrap();
+    let machine = Machine::new(&kvm, &config, Some(Box::new(serial.clone())), |_| PerfPmu::new()).unwrap();
+    machine.run();
+    let stop = wait(&machine);
+    machine.end();
+    let said = serial.0.lock().unwrap().clone();
+    (said, stop)
+}
+
 fn machine_of<F>(
     model: Model,
     vcpus: u32,
@@ -280,6 +302,7 @@ where
         memory: 64 << 20,
         kernel,
         initrd: Initrd::default(),
+        modules: Vec::new(),
         cmdline: String::new(),
         pmu: Some(PmuConfig {
             model,

@@ -1,15 +1,18 @@
 //! Bare-metal guests on /dev/kvm: the whole VMM below Linux, on any KVM, also one that emulates ring 0.
 //!
-//! The guest is an interpreter of a script that the test writes (see `guest.rs`): so the code in the guest stays
-//! a screenful, and each test reads as what it does.
+//! The guest is an interpreter of a script that the test writes (see `guest.rs`, and `kernel.rs` for kernels of other
+//! boot protocols than Linux's): so the code in the guest stays a screenful, and each test reads as what it does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod door;
 mod guest;
+mod kernel;
 mod lvtpc;
 mod machine;
 mod rdpmc;
+mod run_command;
+mod test_kernels;
 
 fn main() -> std::process::ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
@@ -21,5 +24,7 @@ fn main() -> std::process::ExitCode {
     trials.extend(lvtpc::trials());
     trials.extend(machine::trials());
     trials.extend(rdpmc::trials());
+    trials.extend(test_kernels::trials());
+    trials.extend(run_command::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

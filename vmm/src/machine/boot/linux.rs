@@ -7,16 +7,18 @@ use std::path::Path;
 use linux_loader::bootparam::{boot_e820_entry, boot_params};
 use linux_loader::configurator::{BootConfigurator, BootParams, linux::LinuxBootConfigurator};
 use linux_loader::loader::{KernelLoader, bzimage::BzImage};
-use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::{Error, acpi, layout, memory};
+use super::memory_map::memory_map;
+use crate::machine::{Error, acpi, layout, memory, registers};
 
 /// `xloadflags`: the kernel has the 64-bit entry point at 0x200.
 const XLF_KERNEL_64: u16 = 1;
 /// `type_of_loader`: undefined.
 const LOADER_UNDEFINED: u8 = 0xFF;
-const E820_RAM: u32 = 1;
-const E820_RESERVED: u32 = 2;
+/// The setup header's magic, and where it is.
+const MAGIC: &[u8] = b"HdrS";
+const MAGIC_AT: usize = 0x202;
 /// Offset of the 64-bit entry from the start of the protected-mode kernel.
 const ENTRY_64: u64 = 0x200;
 
@@ -27,6 +29,11 @@ pub struct Initrd {
     pub base: Option<std::path::PathBuf>,
     /// An uncompressed cpio archive that the kernel unpacks over the first.
     pub overlay: Vec<u8>,
+}
+
+/// Whether a file that begins with `head` is a bzImage.
+pub(super) fn is_bzimage(head: &[u8]) -> bool {
+    head.get(MAGIC_AT..MAGIC_AT + MAGIC.len()) == Some(MAGIC)
 }
 
 /// Put kernel, initial RAM disk, command line, ACPI tables and boot parameters into memory.
@@ -69,8 +76,9 @@ pub(super) fn load(
 
     let mut params =
         boot_params { hdr: header, acpi_rsdp_addr: acpi::write(memory, vcpus)?, ..Default::default() };
-    for (i, entry) in e820(memory).into_iter().enumerate() {
-        params.e820_table[i] = entry;
+    for (i, part) in memory_map(memory).into_iter().enumerate() {
+        params.e820_table[i] =
+            boot_e820_entry { addr: part.range.start, size: part.size(), r#type: part.kind as u32 };
         params.e820_entries = i as u8 + 1;
     }
     LinuxBootConfigurator::write_bootparams(
@@ -78,6 +86,7 @@ pub(super) fn load(
         memory,
     )
     .map_err(|e| bad_kernel(e.to_string()))?;
+    registers::write_tables(memory)?;
     Ok(loaded.kernel_load.raw_value() + ENTRY_64)
 }
 
@@ -85,10 +94,7 @@ pub(super) fn load(
 /// header states (`syssize`, in 16-byte units, protected-mode part).
 fn check_length(file: &mut File) -> Result<(), String> {
     let mut head = [0u8; 0x208];
-    file.read_exact(&mut head).map_err(|_| "not a Linux kernel: the file is too short".to_owned())?;
-    if &head[0x202..0x206] != b"HdrS" {
-        return Err("not a bzImage: it lacks the setup header's magic".to_owned());
-    }
+    file.read_exact(&mut head).map_err(|_| "truncated: it ends within its setup header".to_owned())?;
     let setup_sectors = if head[0x1F1] == 0 { 4 } else { u64::from(head[0x1F1]) };
     let mut syssize = [0u8; 4];
     syssize.copy_from_slice(&head[0x1F4..0x1F8]);
@@ -141,21 +147,6 @@ fn load_initrd(
     Ok((at, size))
 }
 
-fn e820(memory: &GuestMemoryMmap) -> Vec<boot_e820_entry> {
-    let entry = |addr, end: u64, r#type| boot_e820_entry { addr, size: end - addr, r#type };
-    let low_end = memory::low_end(memory);
-    let mut map = vec![
-        entry(0, layout::LOW_MEMORY_END, E820_RAM),
-        entry(layout::ACPI, layout::ACPI_END, E820_RESERVED),
-        entry(layout::HIGH_MEMORY, low_end, E820_RAM),
-    ];
-    let end = memory.last_addr().raw_value() + 1;
-    if end > layout::ABOVE_4G {
-        map.push(entry(layout::ABOVE_4G, end, E820_RAM));
-    }
-    map
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +196,6 @@ mod tests {
         assert_eq!(check(&image(1, 100, whole)), Ok(()));
         assert!(check(&image(1, 100, whole - 1)).unwrap_err().starts_with("truncated"));
         let empty = tempfile::NamedTempFile::new().unwrap();
-        assert!(check(&empty).unwrap_err().contains("too short"));
+        assert!(check(&empty).unwrap_err().starts_with("truncated"));
     }
 }

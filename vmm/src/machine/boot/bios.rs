@@ -1,0 +1,26 @@
+//! The few words that a PC's firmware leaves in the BIOS data area and that kernels look at without asking.
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use crate::machine::{Error, layout};
+
+/// Port of the first serial port.
+const COM1: u64 = 0x400;
+/// Segment of the extended data area, where conventional memory ends.
+const EBDA: u64 = 0x40E;
+/// KiB of conventional memory.
+const CONVENTIONAL: u64 = 0x413;
+
+/// Before the kernel is loaded, which may lie there. Xen, for one, puts its trampoline below what these words say, and
+/// at 0 it would be lost.
+pub(super) fn write_data_area(memory: &GuestMemoryMmap) -> Result<(), Error> {
+    let words = [
+        (COM1, layout::COM1),
+        (EBDA, (layout::LOW_MEMORY_END >> 4) as u16),
+        (CONVENTIONAL, (layout::LOW_MEMORY_END >> 10) as u16),
+    ];
+    for (at, word) in words {
+        memory.write_obj(word, GuestAddress(at)).map_err(Error::Memory)?;
+    }
+    Ok(())
+}

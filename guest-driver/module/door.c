@@ -9,6 +9,7 @@
 #include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/irqflags.h>
+#include <linux/kprobes.h>
 #include <linux/lockdep.h>
 #include <linux/percpu.h>
 #include <linux/smp.h>
@@ -37,6 +38,16 @@ static int door_write(u32 reg, u64 value)
 {
 	return native_write_msr_safe(door_msr + reg, (u32)value, value >> 32);
 }
+
+int door_read(u32 reg, u64 *value)
+{
+	int err;
+
+	*value = native_read_msr_safe(door_msr + reg, &err);
+	return err;
+}
+
+NOKPROBE_SYMBOL(door_read);
 
 static int door_ring(struct door_page *page, u64 op)
 {
@@ -252,6 +263,11 @@ no_door:
 	pr_err("no perfvisor counters here (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU\n",
 	       DOOR_LEAF_SIGNATURE);
 	return -ENODEV;
+}
+
+bool __init door_has_rdpmc_window(void)
+{
+	return cpuid_edx(DOOR_LEAF_COUNTERS) & DOOR_RDPMC_WINDOW;
 }
 
 int __init door_init(struct perfctr_info *info)

@@ -10,13 +10,21 @@
 
 #define DOOR_LEAF_SIGNATURE	0x40000100	/* ebx, ecx, edx: DOOR_SIGNATURE */
 #define DOOR_LEAF_INTERFACE	0x40000101	/* version, MSR base, cpu_type, features */
-#define DOOR_LEAF_COUNTERS	0x40000102	/* number, width, kHz */
+#define DOOR_LEAF_COUNTERS	0x40000102	/* number, width, kHz, flags */
 #define DOOR_SIGNATURE		"perfvisorPMU"
 #define DOOR_VERSION		1
 
 /* Registers, relative to the MSR base. */
 #define DOOR_MSR_PAGE		0
 #define DOOR_MSR_DOORBELL	1
+/* Read as RDPMC of the general counters does, and of Intel's fixed ones. */
+#define DOOR_MSR_RDPMC		0x40
+#define DOOR_RDPMC_COUNT	0x20
+#define DOOR_MSR_RDPMC_FIXED	0x60
+#define DOOR_RDPMC_FIXED_COUNT	0x10
+
+/* Flag of DOOR_LEAF_COUNTERS: RDPMC faults here, and these registers exist. */
+#define DOOR_RDPMC_WINDOW	1
 
 #define DOOR_PAGE_VALID		1ULL
 
@@ -65,6 +73,9 @@ struct door_state {
 
 int door_init(struct perfctr_info *info);
 void door_exit(void);
+bool door_has_rdpmc_window(void);
+/* Fails where reading the register is #GP. In any context. */
+int door_read(u32 reg, u64 *value);
 
 int door_state_init(struct door_state *state);
 void door_state_destroy(struct door_state *state);

@@ -8,6 +8,7 @@
 #include <linux/printk.h>
 #include <linux/uaccess.h>
 
+#include "rdpmc.h"
 #include "vperfctr.h"
 
 static struct perfctr_info info __ro_after_init = {
@@ -66,6 +67,7 @@ static int __init perfctr_module_init(void)
 	err = syscalls_init();
 	if (err)
 		goto stop_switch;
+	rdpmc_init(&info);
 	pr_info("version %s, cpu_type %u, features %#x\n",
 		info.driver_version, info.cpu_type, info.cpu_features);
 	return 0;
@@ -79,6 +81,7 @@ close_door:
 
 static void __exit perfctr_module_exit(void)
 {
+	rdpmc_exit();
 	syscalls_exit();
 	switch_exit();
 	door_exit();

@@ -21,6 +21,11 @@
 #define PERFCTR_NR_IRESUME	391
 #define PERFCTR_NR_READ		392
 
+/* Values of cpu_type that this driver needs to know. */
+#define PERFCTR_X86_INTEL_P4	11
+#define PERFCTR_X86_INTEL_P4M2	12
+#define PERFCTR_X86_INTEL_P4M3	16
+
 struct perfctr_info {
 	__u32 abi_version;
 	char driver_version[32];

@@ -15,7 +15,6 @@ use kvm_bindings::{
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use libtest_mimic::{Failed, Trial};
 use perfvisor::vcpu::lvtpc::{Lvtpc, Outcome};
-use perfvisor::vcpu::signal;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 const CODE: u64 = 0x1000;
@@ -41,6 +40,8 @@ const IRR: usize = 0x200;
 const LVTPC: usize = 0x340;
 /// Software-enabled, spurious vector 0xFF.
 const ENABLED: u32 = 0x1FF;
+/// Ends KVM_RUN. Not the kick's signal, which belongs to the machines of other trials.
+const WAKE: libc::c_int = libc::SIGUSR2;
 const MASKED: u32 = 1 << 16;
 const NMI: u32 = 0x400;
 const FIXED: u32 = VECTOR as u32;
@@ -286,7 +287,7 @@ fn halted(base: u64, lvtpc: u32, counts: [u32; 2]) {
             while asleep.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
                 // SAFETY: the thread waits for this scope's end; its handler does nothing.
-                unsafe { libc::pthread_kill(thread, signal()) };
+                unsafe { libc::pthread_kill(thread, WAKE) };
             }
         });
         match machine.vcpus[0].0.run() {
@@ -334,7 +335,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         }),
         Trial::test("lvtpc_a_halted_vcpu_wakes", || {
-            vmm_sys_util::signal::register_signal_handler(signal(), nothing)?;
+            vmm_sys_util::signal::register_signal_handler(WAKE, nothing)?;
             each_mode(|base| {
                 halted(base, NMI, [1, 0]);
                 halted(base, FIXED, [0, 1]);

@@ -142,10 +142,10 @@ fn kvm() -> Vec<Finding> {
 fn rdpmc(kvm: &Kvm) -> Finding {
     const SUBJECT: &str = "RDPMC in guests";
     let wrong = |reads: &str| {
-        let what = format!("reads {reads} without a fault: 'perfvisor run' refuses the MSR door");
+        let what = format!("reads {reads}, a wrong number: 'perfvisor run' wants --msr-door off");
         finding(Verdict::Note, SUBJECT, what).remedy(
-            "run --msr-door off: the perfctr door alone, which needs no RDPMC; or a host kernel such as 6.12, \
-             whose RDPMC faults",
+            "that leaves the perfctr door alone, which never needs RDPMC; or use a host kernel whose RDPMC faults, \
+             as Linux 6.12's does",
         )
     };
     match host::rdpmc::probe(kvm) {

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod apic_guest;
 mod door;
 mod guest;
 mod kernel;

@@ -11,6 +11,7 @@ mod models;
 mod power;
 mod refusals;
 mod streams;
+mod test_kernel;
 
 use anyhow::{Context, Result, ensure};
 use tests::event::{BRANCHES, INSTRUCTIONS};
@@ -28,6 +29,7 @@ type CommandLineTest = fn() -> Result<()>;
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("lab-counters", lab_counters::count_exactly),
     ("streams", streams::streams),
+    ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),
     ("pmu-generic", models::generic),
     ("pmu-none", models::none),

@@ -39,7 +39,7 @@ pub enum Command {
     /// those of --append, its files those of --module. What it writes to its serial port (0x3F8) is this command's
     /// standard output. The exit status is (code << 1 | 1) modulo 256 for a code written to port 0xF4, as with QEMU's
     /// isa-debug-exit; 0 for an ACPI power-off; 125 for a reset or triple fault. The first signal ends it.
-    Run(Run),
+    Run(Box<Run>),
     /// Show what every vCPU of a running machine has counted
     Dump(Dump),
     /// List the running machines

@@ -31,7 +31,7 @@ pub(crate) enum Step {
     ReloadSegments,
     /// Execute ud2, without an IDT: a triple fault.
     Die,
-    /// Write to the debug-exit port for ever.
+    /// Do nothing for ever.
     Spin,
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("run_command_ends", ends),
         trial("run_command_refusals", refusals),
         trial("run_command_console_and_report", console_and_report),
-        trial("run_command_signal", signal),
+        trial("run_command_dump_and_signal", signal),
         trial("run_command_output_is_whole_or_an_error", whole_or_an_error),
     ]
 }
@@ -113,10 +113,6 @@ fn refusals() {
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {errors}");
         assert!(errors.contains(reason), "{words:?}: {errors}");
     }
-    let mut command = case.command();
-    let ended = command.args(["--kernel", "text"]).output().unwrap();
-    // An option given twice is an error of its own.
-    assert_eq!(ended.status.code(), Some(125));
     std::fs::rename(case.path("text"), case.path("test.elf")).unwrap();
     let errors = text(&case.run(&[]).stderr);
     assert!(
@@ -146,15 +142,19 @@ fn console_and_report() {
     );
 }
 
+/// While it runs it can be asked for what it counted; and it ends by one signal.
 fn signal() {
     let case = Case::new(&[Step::Out(0x3F8, 1, b'x'.into()), Step::Spin]);
-    let mut child = case.command().args(["--console", "said"]).spawn().unwrap();
+    let mut child = case.command().args(["--console", "said", "--name", "spins"]).spawn().unwrap();
     let said = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     let deadline = Instant::now() + Duration::from_secs(20);
     while !said(&case.path("said")) {
         assert!(Instant::now() < deadline, "the kernel says nothing");
         std::thread::sleep(Duration::from_millis(10));
     }
+    let mut dump = Command::new(env!("CARGO_BIN_EXE_perfvisor"));
+    let dump = dump.env("XDG_RUNTIME_DIR", case.folder.path()).args(["dump", "spins"]).output().unwrap();
+    assert!(dump.status.success() && text(&dump.stdout).contains("vCPU 0"), "{}", text(&dump.stderr));
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));

@@ -12,7 +12,7 @@
 #define DOOR_LEAF_INTERFACE	0x40000101	/* version, MSR base, cpu_type, features */
 #define DOOR_LEAF_COUNTERS	0x40000102	/* number, width, kHz, flags */
 #define DOOR_SIGNATURE		"perfvisorPMU"
-#define DOOR_VERSION		1
+#define DOOR_VERSION		2
 
 /* Registers, relative to the MSR base. */
 #define DOOR_MSR_PAGE		0

@@ -162,8 +162,11 @@ pub(crate) fn trials() -> Vec<Trial> {
                 ],
                 result::EINVAL,
             );
-            // Interrupt mode, which is not announced.
-            try_(&[Step::Store(CONTROL + 8, 1), ring(op::UPDATE_CONTROL)], result::EPERM);
+            // An interrupt-mode counter without an enabled event.
+            try_(
+                &[Step::Store(CONTROL, 1), Step::Store(CONTROL + 8, 1), ring(op::UPDATE_CONTROL)],
+                result::EINVAL,
+            );
             let ran = run(Model::K8, 1, &script);
             assert_eq!(ran.given, want);
             assert_eq!(ran.stop, Stop::PowerOff);

@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use kvm_ioctls::Kvm;
 use session::EXIT_OWN_FAILURE;
 
-use super::run::{self, counts, create, event_manager, finish, lock, subject, write_report};
+use super::main_loop::{event_manager, lock};
+use super::run::{self, counts, create, finish, subject, write_report};
 use crate::cli::Run;
 use crate::control::Subject;
 use crate::devices::ports::Stop;

@@ -3,8 +3,10 @@
 mod bare;
 pub mod doctor;
 pub mod dump;
+mod kernel;
 pub mod lab;
 pub mod list;
+mod main_loop;
 pub mod run;
 
 use std::process::ExitCode;
@@ -23,8 +25,8 @@ use crate::say::{print, say};
 pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Run(options) => {
-            let bare = run::protocol(options)? != Protocol::Linux;
-            run::check_options(options, bare)?;
+            let bare = kernel::protocol(options)? != Protocol::Linux;
+            kernel::check_options(options, bare)?;
             // Without an agent there is nobody in the guest for a terminal.
             let terminal = if bare { Terminal::No } else { options.terminal() };
             if cli.lab {

@@ -3,29 +3,28 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
-use images::layout::Layout;
+use anyhow::{Context, Result};
+use event_manager::SubscriberOps;
 use images::overlay::Overlay;
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
-use vmm_sys_util::epoll::EventSet;
 use vpmu::perf::PerfPmu;
 use vpmu::{Host, PmuConfig};
 
+use super::kernel::images;
+use super::main_loop::{Subscriber, event_manager, lock};
 use crate::cli::{Pmu, Run};
-use crate::control::{self, Subject};
+use crate::control::Subject;
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
 use crate::guest_session::{Caught, Command, GuestSession, Signals};
 use crate::host::msr_door::{self, Plan};
 use crate::host::rdpmc;
-use crate::machine::boot::{self, Initrd, Protocol};
+use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
 use crate::say::say;
@@ -79,42 +78,6 @@ pub fn run(options: &Run) -> Result<u8> {
     }
 }
 
-/// How the kernel is started, found out from its file.
-pub(super) fn protocol(options: &Run) -> Result<Protocol> {
-    if options.kernel_series().is_some() {
-        return Ok(Protocol::Linux);
-    }
-    let kernel = &options.kernel;
-    if !kernel.is_file() {
-        let series: Vec<_> = Layout::series().collect();
-        bail!("kernel {}: there is no such file; built in are {}", kernel.display(), series.join(" and "));
-    }
-    Ok(boot::recognize(kernel)?)
-}
-
-/// Options that make no sense with a kernel of this kind: `bare` has no agent in it.
-pub(super) fn check_options(options: &Run, bare: bool) -> Result<()> {
-    let kernel = options.kernel.display();
-    if !bare {
-        if !options.modules.is_empty() {
-            bail!(
-                "--module is for PVH and multiboot kernels; Linux has an initial RAM disk (--initrd), and files by --copy"
-            );
-        }
-        return Ok(());
-    }
-    let remedy = if !options.argv.is_empty() {
-        "runs no command; words for it go after --append, and a command needs a Linux kernel"
-    } else if !options.copies.is_empty() || options.overlay.is_some() {
-        "has no file system to copy to; files for it go after --module"
-    } else if options.tty {
-        "has no terminal; its serial port is written to standard output, or where --console says"
-    } else {
-        return Ok(());
-    };
-    bail!("kernel {kernel}: it is a PVH or multiboot kernel, without an agent of perfvisor's: it {remedy}")
-}
-
 fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     let (kernel, initrd) = images(options)?;
     let mut cmdline = CMDLINE.to_owned();
@@ -137,41 +100,6 @@ pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<Option<PmuConfig>> {
         _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
     };
     Ok(Some(PmuConfig { model, host: host.family, core_khz: core_khz(), msr_door, rdpmc_faults }))
-}
-
-/// The kernel and the initial RAM disk that belongs to it.
-fn images(options: &Run) -> Result<(PathBuf, Option<PathBuf>)> {
-    let layout = Layout::open()?;
-    if let Some(series) = options.kernel_series() {
-        let image = layout
-            .kernel(series)
-            .with_context(|| format!("the {series} kernel is not there; {}", layout.remedy()))?;
-        return Ok((image.bzimage, Some(options.initrd.clone().unwrap_or(image.initramfs))));
-    }
-    let kernel = options.kernel.clone();
-    if let Some(initrd) = &options.initrd {
-        return Ok((kernel, Some(initrd.clone())));
-    }
-    // Modules fit one release only. A kernel of another release gets the image of the default series: its init and
-    // programs work, its modules do not load, and init says so on the console.
-    let release = release(&kernel);
-    let images: Vec<_> = Layout::series().filter_map(|series| layout.kernel(series)).collect();
-    let fitting = images.iter().find(|image| release.as_ref() == Some(&image.release));
-    let default = layout.kernel(Layout::default_series());
-    let initrd = fitting.or(default.as_ref()).map(|image| image.initramfs.clone());
-    Ok((kernel, Some(initrd.with_context(|| format!("no initial RAM disk is there; {}", layout.remedy()))?)))
-}
-
-/// The release that a bzImage states (boot protocol, `kernel_version`).
-fn release(kernel: &Path) -> Option<String> {
-    use std::os::unix::fs::FileExt;
-    let file = File::open(kernel).ok()?;
-    let mut offset = [0u8; 2];
-    file.read_exact_at(&mut offset, 0x20E).ok()?;
-    let mut text = [0u8; 128];
-    let length = file.read_at(&mut text, u64::from(u16::from_le_bytes(offset)) + 0x200).ok()?;
-    let text = text[..length].split(|b| *b == 0 || *b == b' ').next()?;
-    String::from_utf8(text.to_vec()).ok()
 }
 
 /// The copied files.
@@ -285,25 +213,6 @@ pub(super) fn finish(machine: Machine, subject: &Subject) -> MachineDump {
     dump
 }
 
-/// Every subscriber of a main loop.
-pub(super) type Subscriber = Arc<Mutex<dyn MutEventSubscriber>>;
-
-/// A main loop that wakes for the control socket, the machine's stop and signals.
-pub(super) fn event_manager(
-    machine: &Machine,
-    claim: &Claim,
-    subject: &Arc<Subject>,
-    signals: &Arc<Mutex<Signals>>,
-) -> Result<EventManager<Subscriber>> {
-    let mut manager = EventManager::<Subscriber>::new().map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
-    let listener = claim.listener().try_clone().context("control socket")?;
-    listener.set_nonblocking(true).context("control socket")?;
-    manager.add_subscriber(Arc::new(Mutex::new(Clients { listener, subject: Arc::clone(subject) })));
-    manager.add_subscriber(Arc::new(Mutex::new(Wake(machine.stop_event().as_raw_fd()))));
-    manager.add_subscriber(Arc::clone(signals) as Subscriber);
-    Ok(manager)
-}
-
 /// The main loop: everything but the vCPUs happens here.
 fn supervise(
     options: &Run,
@@ -404,62 +313,4 @@ fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestS
     let when = if ready { "before its command ended" } else { "before it was ready" };
     say(format_args!("{what} {when}; its console ends:\n{}", machine.console().lines(CONSOLE_LINES)));
     End::Status(EXIT_OWN_FAILURE)
-}
-
-pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Only the main thread takes these locks, so a poisoned one could only be its own panic.
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Accepts clients of the control socket.
-struct Clients {
-    listener: std::os::unix::net::UnixListener,
-    subject: Arc<Subject>,
-}
-
-impl MutEventSubscriber for Clients {
-    fn process(&mut self, _: Events, _: &mut EventOps<'_>) {
-        loop {
-            match self.listener.accept() {
-                Ok((client, _)) => control::serve(client, Arc::clone(&self.subject)),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => {
-                    // No descriptors left, say. The client still waits, so the event comes again at once.
-                    std::thread::sleep(Duration::from_millis(50));
-                    break;
-                }
-            }
-        }
-    }
-
-    fn init(&mut self, ops: &mut EventOps<'_>) {
-        if let Err(e) = ops.add(Events::new(&self.listener, EventSet::IN)) {
-            say(format_args!("control socket: {e}; dump and list will not work"));
-        }
-    }
-}
-
-/// Wakes the main loop; what happened it finds out itself.
-struct Wake(std::os::fd::RawFd);
-
-impl MutEventSubscriber for Wake {
-    fn process(&mut self, _: Events, _: &mut EventOps<'_>) {}
-
-    fn init(&mut self, ops: &mut EventOps<'_>) {
-        if let Err(e) = ops.add(Events::new_raw(self.0, EventSet::IN)) {
-            say(format_args!("{e}; the guest's end will not be noticed"));
-        }
-    }
-}
-
-impl MutEventSubscriber for Signals {
-    fn process(&mut self, _: Events, _: &mut EventOps<'_>) {}
-
-    fn init(&mut self, ops: &mut EventOps<'_>) {
-        for pipe in self.pipes() {
-            if let Err(e) = ops.add(Events::new(pipe, EventSet::IN)) {
-                say(format_args!("{e}; signals will not reach the command"));
-            }
-        }
-    }
 }

@@ -13,7 +13,7 @@ const WAITING: usize = 1 << 20;
 /// How long the end of a machine waits until the file has taken the rest.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What becomes of output while [`WAITING`] bytes wait for a slow file.
+/// What becomes of output while a mebibyte of it waits for a slow file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// It is lost to the file: a guest must not wait for whoever reads its console beside its other output.

@@ -1,7 +1,8 @@
 //! The few words that a PC's firmware leaves in the BIOS data area and that kernels look at without asking.
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
+use super::room::Room;
 use crate::machine::{Error, layout};
 
 /// Port of the first serial port.
@@ -11,16 +12,23 @@ const EBDA: u64 = 0x40E;
 /// KiB of conventional memory.
 const CONVENTIONAL: u64 = 0x413;
 
-/// Before the kernel is loaded, which may lie there. Xen, for one, puts its trampoline below what these words say, and
-/// at 0 it would be lost.
-pub(super) fn write_data_area(memory: &GuestMemoryMmap) -> Result<(), Error> {
+/// The whole area.
+const AREA: u64 = 0x400;
+const SIZE: u64 = 0x100;
+
+/// After the kernel is loaded: one that lies there itself does not look there. Xen, for one, puts its trampoline below
+/// what these words say, and at 0 it would be lost.
+pub(super) fn write_data_area(room: &mut Room<'_>) -> Result<(), Error> {
+    if room.take(AREA, SIZE).is_err() {
+        return Ok(());
+    }
     let words = [
         (COM1, layout::COM1),
         (EBDA, (layout::LOW_MEMORY_END >> 4) as u16),
         (CONVENTIONAL, (layout::LOW_MEMORY_END >> 10) as u16),
     ];
     for (at, word) in words {
-        memory.write_obj(word, GuestAddress(at)).map_err(Error::Memory)?;
+        room.memory().write_obj(word, GuestAddress(at)).map_err(Error::Memory)?;
     }
     Ok(())
 }

@@ -2,9 +2,9 @@
 //!
 //! | protocol | file | entered in | told by |
 //! |---|---|---|---|
-//! | [`linux`] | bzImage | long mode | `struct boot_params` (RSI) |
-//! | [`pvh`] | ELF with the PVH note | 32-bit protected mode | `struct hvm_start_info` (EBX) |
-//! | [`multiboot`] | ELF or other, with a multiboot 1 header | 32-bit protected mode | multiboot information (EBX) |
+//! | `linux` | bzImage | long mode | `struct boot_params` (RSI) |
+//! | `pvh` | ELF with the PVH note | 32-bit protected mode | `struct hvm_start_info` (EBX) |
+//! | `multiboot` | ELF or other, with a multiboot 1 header | 32-bit protected mode | multiboot information (EBX) |
 
 mod bios;
 mod elf;

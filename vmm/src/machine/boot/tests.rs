@@ -209,6 +209,14 @@ fn what_a_kernel_is_told_lies_clear_of_it() {
 }
 
 #[test]
+fn uninitialised_data_is_zero_wherever_it_lies() {
+    let low = Part { memory_size: 0x9000, ..Part::load(0, b"") };
+    let case = Case::new(&pvh(&[low]));
+    case.protected();
+    assert_eq!(case.bytes(0, 0x9000), vec![0; 0x9000]);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let refused = |case: Case| case.load().unwrap_err().to_string();
     assert!(refused(Case::new(&pvh(&[])).with_module("big", "", &vec![0; 4 << 20])).contains("--memory"));

@@ -28,9 +28,9 @@ const LOADER_NAME: &[u8] = b"perfvisor";
 
 pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Result<Entry, Error> {
     let bad_kernel = |reason| Error::Kernel { path: config.kernel.clone(), reason };
-    bios::write_data_area(memory)?;
     let mut room = Room::new(memory);
     let eip = load_kernel(&mut room, &config.kernel).map_err(bad_kernel)?;
+    bios::write_data_area(&mut room)?;
     let loaded = modules::load(&mut room, &config.modules)?;
     acpi::write(memory, vcpus)?;
 

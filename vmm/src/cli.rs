@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use images::layout::Layout;
 use images::overlay::CopyRequest;
@@ -93,8 +94,8 @@ pub struct Run {
     /// A file that a PVH or multiboot kernel gets, and words for it
     #[arg(long = "module", value_name = "FILE[,WORDS]")]
     pub modules: Vec<Module>,
-    /// The PMU that the guest sees: auto, k7, k8, generic (time-stamp counter only), none
-    #[arg(long, default_value = "auto", value_name = "MODEL")]
+    /// The PMU that the guest sees; auto is the one nearest to the host's, generic the time-stamp counter alone
+    #[arg(long, default_value = "auto", value_name = "MODEL", value_parser = Pmu::parser())]
     pub pmu: Pmu,
     /// Whether the guest's own PMU registers work, which its perf uses
     #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
@@ -186,21 +187,21 @@ pub enum Pmu {
     None,
 }
 
-impl FromStr for Pmu {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            _ => text
-                .parse()
-                .map(Self::Model)
-                .map_err(|_| format!("there is no model '{text}'; there are auto, k7, k8, generic and none")),
-        }
-    }
-}
-
 impl Pmu {
+    /// Takes the models' keywords, `auto` and `none`; help and completion list them.
+    fn parser() -> impl TypedValueParser<Value = Self> {
+        let models =
+            vpmu::Model::ALL.map(|model| PossibleValue::new(model.facts().keyword).help(model.facts().name));
+        let values = [PossibleValue::new("auto").help("The one nearest to the host's")]
+            .into_iter()
+            .chain(models)
+            .chain([PossibleValue::new("none").help("None at all")]);
+        PossibleValuesParser::new(values).try_map(|text| match text.as_str() {
+            "none" => Ok(Self::None),
+            text => text.parse().map(Self::Model),
+        })
+    }
+
     /// Whether counters beyond the TSC may be needed.
     pub fn needs_counters(self) -> bool {
         !matches!(self, Self::None | Self::Model(ModelChoice::Only(vpmu::Model::Generic)))

@@ -12,7 +12,7 @@ mod generic;
 mod intel;
 mod k7;
 mod k8;
-mod p4;
+pub(crate) mod p4;
 mod p5;
 mod p5_like;
 mod p6;
@@ -213,7 +213,7 @@ impl Model {
         let p5 = |registers, events| p5_like::host_event(select, host, registers, events);
         match self {
             Self::Generic => None,
-            Self::P5 => p5(&p5_like::REGISTERS, p5::EVENTS),
+            Self::P5 => p5(&p5::PENTIUM_REGISTERS, p5::EVENTS),
             Self::P5Mmx => p5(&p5_like::REGISTERS, p5::MMX_EVENTS),
             Self::CyrixMii => p5(&cyrix::REGISTERS, cyrix::EVENTS),
             Self::WinChipC6 => p5(&winchip::REGISTERS, winchip::C6_EVENTS),

@@ -154,6 +154,8 @@ pub struct P5Registers {
     /// Whether bits 6 to 8 of a half are the counter control field: 0 and 4 count nothing, bit 6 is CPL 0 to 2, bit 7
     /// CPL 3, bit 8 durations instead of events. Without it a counter counts at every CPL and cannot be stopped.
     pub control_field: bool,
+    /// Whether there is an RDPMC instruction (from the Pentium MMX on).
+    pub rdpmc: bool,
     /// What a write to a counter does.
     pub write: CounterWrite,
 }

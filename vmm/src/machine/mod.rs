@@ -4,6 +4,7 @@ mod acpi;
 pub mod boot;
 pub(crate) mod cpuid;
 pub(crate) mod filter;
+mod identity;
 pub(crate) mod layout;
 mod memory;
 mod registers;
@@ -18,7 +19,7 @@ use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_r
 use kvm_ioctls::{IoEventAddress, Kvm, VmFd};
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-use vpmu::{ControlTable, HostPmu, PmuConfig, VirtualPmu, door_cpuid};
+use vpmu::{ControlTable, Host, HostPmu, PmuConfig, VirtualPmu};
 
 use crate::devices::console::{Output, Tail, WhenFull};
 use crate::devices::ports::{Ports, Stop};
@@ -199,7 +200,7 @@ impl Machine {
         let entry = boot::load(&memory, config, vcpus)?;
 
         let vm = create_vm(kvm)?;
-        filter::install(&vm)?;
+        filter::install(&vm, config.pmu.as_ref())?;
         map_memory(&vm, &memory)?;
         let test = match entry {
             Entry::Linux(_) => None,
@@ -211,16 +212,19 @@ impl Machine {
         let stop_event = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
         let (stop_sender, stops) = mpsc::channel();
         let supported = cpuid::supported(kvm)?;
-        let door = config.pmu.as_ref().map(door_cpuid);
+        let processor = Host::detect();
         let controls = ControlTable::new();
         let mut machine = Self { vcpus: Vec::new(), vm: Arc::new(vm), session, stops, stop_event, console };
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
             let fd = machine.vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
-            let leaves =
-                cpuid::for_vcpu(&supported, index, vcpus, door.as_ref().map_or(&[], |door| &door[..]))?;
+            let pmu = config.pmu.as_ref().map(|pmu| (pmu, &processor));
+            let leaves = cpuid::for_vcpu(&supported, index, vcpus, pmu)?;
             fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
             registers::set_common(&fd)?;
+            if config.pmu.as_ref().is_some_and(shows_intel) {
+                registers::set_perfmon_available(&fd)?;
+            }
             if index == 0 {
                 registers::set_boot(&fd, entry)?;
             }
@@ -292,6 +296,11 @@ impl Drop for Machine {
             vcpu.end();
         }
     }
+}
+
+/// Whether the guest's PMU is one of Intel's, behind registers.
+fn shows_intel(pmu: &PmuConfig) -> bool {
+    pmu.msr_door && pmu.model.facts().identity.is_some_and(|identity| identity.vendor == b"GenuineIntel")
 }
 
 fn check_vcpus(kvm: &Kvm, asked: u32) -> Result<u8, Error> {

@@ -29,6 +29,8 @@ pub(super) const PROTECTED_GDT: [u64; 4] = [0, 0, CODE_32, DATA_32];
 const TYPE_CODE: u8 = 0xB;
 const TYPE_DATA: u8 = 0x3;
 const TYPE_BUSY_TSS: u8 = 0xB;
+const MSR_MISC_ENABLE: u32 = 0x1A0;
+const MISC_ENABLE_PERFMON: u64 = 1 << 7;
 const MSR_MTRR_DEF_TYPE: u32 = 0x2FF;
 /// MTRRs enabled, default type write-back.
 const MTRR_WRITE_BACK: u64 = 1 << 11 | 6;
@@ -73,6 +75,20 @@ pub(super) fn set_common(fd: &VcpuFd) -> Result<(), Error> {
         }
     }
     fd.set_lapic(&lapic).map_err(|e| Error::Kvm("SET_LAPIC", e))
+}
+
+/// IA32_MISC_ENABLE says that there are counters (bit 7, read only for the guest): P4 and the later P6 are asked so.
+pub(super) fn set_perfmon_available(fd: &VcpuFd) -> Result<(), Error> {
+    let entry = |data| kvm_msr_entry { index: MSR_MISC_ENABLE, data, ..Default::default() };
+    let msrs = |data| {
+        Msrs::from_entries(&[entry(data)])
+            .map_err(|_| Error::Kvm("GET_MSRS", kvm_ioctls::Error::new(libc::EINVAL)))
+    };
+    let mut now = msrs(0)?;
+    fd.get_msrs(&mut now).map_err(|e| Error::Kvm("GET_MSRS", e))?;
+    let value = now.as_slice().first().map_or(0, |entry| entry.data) | MISC_ENABLE_PERFMON;
+    fd.set_msrs(&msrs(value)?).map_err(|e| Error::Kvm("SET_MSRS", e))?;
+    Ok(())
 }
 
 /// For the first vCPU. The others wait for INIT and SIPI.

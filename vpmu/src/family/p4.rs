@@ -80,6 +80,8 @@ pub(crate) mod cccr {
     pub(crate) const ESCR_SELECT: u32 = 13;
     /// Count while any logical processor is active; required without hyper-threading.
     pub(crate) const ACTIVE_THREAD: u32 = 0b11 << 16;
+    /// Of these: count while exactly one is active.
+    pub(crate) const ACTIVE_SINGLE: u32 = 0b01 << 16;
     /// Compare with the threshold.
     pub(crate) const COMPARE: u32 = 1 << 18;
     /// Count rising edges of the comparison.
@@ -88,6 +90,10 @@ pub(crate) mod cccr {
     pub(crate) const FORCE_OVF: u32 = 1 << 25;
     /// Interrupt at overflow.
     pub(crate) const OVF_PMI_T0: u32 = 1 << 26;
+    /// The same for the other thread.
+    pub(crate) const OVF_PMI_T1: u32 = 1 << 27;
     /// The counter starts when its partner in the other pair of the group overflows.
     pub(crate) const CASCADE: u32 = 1 << 30;
+    /// The counter has overflowed; software clears it.
+    pub(crate) const OVF: u32 = 1 << 31;
 }

@@ -10,9 +10,15 @@ use perfctr_abi::layout::{cpu_type, feature};
 use super::equivalents::Event;
 use super::p5_like::{Encodings, REGISTERS};
 use super::{Facts, PmuCpuid};
-use crate::registers::{Identity, Registers};
+use crate::registers::{Identity, P5Registers, Registers};
 
-const fn facts(keyword: &'static str, name: &'static str, cpu_type: u32, model: u8, stepping: u8) -> Facts {
+const fn facts(
+    keyword: &'static str,
+    name: &'static str,
+    cpu_type: u32,
+    (model, stepping): (u8, u8),
+    registers: &'static P5Registers,
+) -> Facts {
     Facts {
         keyword,
         name,
@@ -22,13 +28,16 @@ const fn facts(keyword: &'static str, name: &'static str, cpu_type: u32, model: 
         features: feature::RDTSC,
         identity: Some(Identity { vendor: b"GenuineIntel", family: 5, model, stepping }),
         cpuid: PmuCpuid::NONE,
-        registers: Registers::P5(&REGISTERS),
+        registers: Registers::P5(registers),
         lvtpc_masks: false,
     }
 }
 
-pub(super) const PENTIUM: Facts = facts("p5", "Intel Pentium", cpu_type::P5, 2, 12);
-pub(super) const PENTIUM_MMX: Facts = facts("p5mmx", "Intel Pentium MMX", cpu_type::P5MMX, 4, 3);
+pub(super) const PENTIUM: Facts = facts("p5", "Intel Pentium", cpu_type::P5, (2, 12), &PENTIUM_REGISTERS);
+pub(super) const PENTIUM_MMX: Facts =
+    facts("p5mmx", "Intel Pentium MMX", cpu_type::P5MMX, (4, 3), &REGISTERS);
+
+pub(super) const PENTIUM_REGISTERS: P5Registers = P5Registers { rdpmc: false, ..REGISTERS };
 
 /// Interrupts and exceptions count as instructions, as on AMD, and as branches.
 pub(super) const EVENTS: &Encodings = &[

@@ -25,6 +25,7 @@ pub(super) const REGISTERS: P5Registers = P5Registers {
     // Event 0 to 5, counter control 6 to 8, pin control 9.
     half_valid: 0x03FF,
     control_field: true,
+    rdpmc: true,
     write: CounterWrite::Full,
 };
 

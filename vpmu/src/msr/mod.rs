@@ -8,6 +8,8 @@
 //! One file for each way in which processors lay out their registers; what they hold is the family's table.
 
 mod counter;
+mod p4;
+mod p5;
 mod p6;
 
 use serde::{Deserialize, Serialize};
@@ -65,7 +67,9 @@ pub struct RegisterCounter {
 /// The registers of one vCPU.
 pub(crate) enum RegisterFile {
     None,
+    P5(Box<p5::P5File>),
     P6(Box<p6::P6File>),
+    P4(Box<p4::P4File>),
 }
 
 /// `$call` on whatever file there is, `$none` without one.
@@ -73,7 +77,9 @@ macro_rules! on_file {
     ($self:expr, $none:expr, $file:ident => $call:expr) => {
         match $self {
             RegisterFile::None => $none,
+            RegisterFile::P5($file) => $call,
             RegisterFile::P6($file) => $call,
+            RegisterFile::P4($file) => $call,
         }
     };
 }
@@ -84,8 +90,10 @@ impl RegisterFile {
         let facts = config.model.facts();
         match facts.registers {
             _ if !config.msr_door => Self::None,
+            Registers::P5(registers) => Self::P5(Box::new(p5::P5File::new(registers, facts.width))),
             Registers::P6(registers) => Self::P6(Box::new(p6::P6File::new(registers, facts.width))),
-            Registers::None | Registers::P5(_) | Registers::P4(_) => Self::None,
+            Registers::P4(registers) => Self::P4(Box::new(p4::P4File::new(registers, facts.width))),
+            Registers::None => Self::None,
         }
     }
 

@@ -49,6 +49,8 @@ enum Register {
     GlobalClear(u64),
     GlobalSet,
     GlobalInUse,
+    /// The time-stamp counter.
+    Tsc,
     /// Read only.
     Constant(u64),
 }
@@ -110,6 +112,9 @@ impl P6File {
         if msr == PERF_CAPABILITIES {
             return registers.capabilities.map(Register::Constant);
         }
+        if Some(msr) == registers.tsc {
+            return Some(Register::Tsc);
+        }
         registers
             .constant
             .iter()
@@ -131,6 +136,7 @@ impl P6File {
             }
             Register::GlobalClear(_) | Register::GlobalSet => 0,
             Register::GlobalInUse => self.in_use(),
+            Register::Tsc => context.slots.tsc(),
             Register::Constant(value) => value,
         })
     }
@@ -142,6 +148,15 @@ impl P6File {
         context: &mut Context<'_, H>,
     ) -> MsrOutcome {
         let Some(register) = self.find(msr) else { return MsrOutcome::NotMine };
+        let value = match register {
+            Register::GlobalControl | Register::GlobalClear(_) | Register::GlobalSet
+                if self.is_forgiving() =>
+            {
+                value & self.counter_bits()
+            }
+            Register::GlobalStatus if self.is_forgiving() => return MsrOutcome::Handled,
+            _ => value,
+        };
         match register {
             Register::Evntsel(i) => return self.write_evntsel(i, value, context),
             Register::Counter(i, how) => {
@@ -192,7 +207,7 @@ impl P6File {
                 self.global_status |= value;
             }
             Register::Constant(constant) if value == constant => {}
-            Register::Constant(_) | Register::GlobalStatus | Register::GlobalInUse => {
+            Register::Constant(_) | Register::GlobalStatus | Register::GlobalInUse | Register::Tsc => {
                 return MsrOutcome::GpFault;
             }
         }
@@ -279,6 +294,11 @@ impl P6File {
         self.fixed_control >> (4 * i) & FIXED_LEVELS != 0 && self.globally_enabled(i as u32 + FIXED_SHIFT)
     }
 
+    /// Whether global registers ignore what they do not have.
+    fn is_forgiving(&self) -> bool {
+        self.registers.global.is_some_and(|global| global.forgiving)
+    }
+
     fn globally_enabled(&self, bit: u32) -> bool {
         self.registers.global.is_none() || self.global_control >> bit & 1 != 0
     }
@@ -316,7 +336,11 @@ impl P6File {
             let i = Some(number as usize).filter(|&i| i < self.fixed_count())?;
             return Some(self.read_fixed(i, context));
         }
-        let i = number.checked_sub(self.registers.rdpmc_first)? as usize;
+        let Some(i) = number.checked_sub(self.registers.rdpmc_first) else {
+            // Below the first counter there is only the TSC of the C3, cut to 40 bits.
+            return self.registers.tsc.map(|_| context.slots.tsc() & ((1 << 40) - 1));
+        };
+        let i = i as usize;
         (i < self.general_count()).then(|| self.read_general(i, context))
     }
 

@@ -66,8 +66,8 @@ fn event(unit: Unit, select: u32, mask: u32, instr_completed: bool) -> Option<Ev
     })
 }
 
-/// None of threshold, edge and tagging; and ENABLE must be set: a counter that waits for another one's overflow
-/// counts nothing as it is.
+/// None of threshold, edge, forced overflow and tagging; and ENABLE must be set: a counter that waits for another
+/// one's overflow counts nothing as it is.
 pub(in super::super) fn host_event(
     select: Select,
     host: HostFamily,
@@ -75,7 +75,7 @@ pub(in super::super) fn host_event(
 ) -> Option<HostEvent> {
     let (cccr_value, escr) = (select.evntsel as u32, select.escr);
     if cccr_value & cccr::ENABLE == 0
-        || cccr_value & (cccr::COMPARE | cccr::EDGE) != 0
+        || cccr_value & (cccr::COMPARE | cccr::EDGE | cccr::FORCE_OVF) != 0
         || escr & TAG_ENABLE != 0
     {
         return None;
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn modifiers_are_refused_and_levels_kept() {
         let cycles = select(0, 6, 0x13, 1);
-        for bit in [cccr::COMPARE, cccr::EDGE] {
+        for bit in [cccr::COMPARE, cccr::EDGE, cccr::FORCE_OVF] {
             assert_eq!(
                 on_zen(Model::P4, Select { evntsel: cycles.evntsel | u64::from(bit), ..cycles }),
                 None

@@ -1,5 +1,6 @@
 //! The hot path allocates nothing.
 #![allow(unsafe_code, reason = "a global allocator is an unsafe trait")]
+#![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
 
 mod guest;
 

@@ -95,6 +95,19 @@ impl SimPmu {
         self.slots.iter_mut().flatten().fold(false, |rang, counter| rang | std::mem::take(&mut counter.rang))
     }
 
+    /// How often the guest can execute `unit` until an alarm goes off, that time included; `None`: none will.
+    pub fn units_until_alarm(&self, unit: &Work) -> Option<u64> {
+        let working = self.slots.iter().flatten().filter(|counter| !counter.broken);
+        let until = working.filter_map(|counter| {
+            let left = counter.alarm.0.saturating_sub(counter.count).max(1);
+            match Self::count(counter.event, unit) {
+                0 => None,
+                step => Some(left.div_ceil(step)),
+            }
+        });
+        until.min()
+    }
+
     /// What `event` counts of `work`; 0 for events the model does not know.
     pub fn count(event: HostEvent, work: &Work) -> u64 {
         let of = |executed: &Executed| match event.config & 0xFF {

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_hot_path_takes_no_lock() {
-        use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op};
+        use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, Page, op};
         use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
         use zerocopy::IntoBytes;
 
@@ -150,7 +150,7 @@ mod tests {
             model: Model::K8,
             host: crate::HostFamily::Amd,
             core_khz: 1,
-            msr_door: false,
+            msr_door: true,
             rdpmc_faults: true,
         };
         let mut pmu = crate::VirtualPmu::new(config, 0, Arc::clone(&table), crate::sim::SimPmu::new(4));
@@ -159,6 +159,14 @@ mod tests {
             let filled = Page { prev: 0x2000, next: 0x2000, next_id, ..Page::default() };
             mem.write_slice(filled.as_bytes(), GuestAddress(0x1000)).unwrap();
             pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem);
+            // The MSR door as well: another event, off, on, a counter, and what the VMM asks.
+            for (msr, value) in [(0, 0x51_00C2), (0, 0x51_00C0), (0, 0), (0, 0x51_00C0), (4, u64::MAX)] {
+                pmu.wrmsr(0xC001_0000 + msr, value, &mem);
+                pmu.rdmsr(0xC001_0000 + msr);
+            }
+            pmu.rdmsr(MSR_BASE + MSR_RDPMC);
+            pmu.kicked();
+            pmu.take_pmi();
             mem.read_obj::<i32>(GuestAddress(0x1000)).unwrap()
         };
         assert_eq!(ring(op::RESUME), 0);

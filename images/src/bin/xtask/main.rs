@@ -3,6 +3,7 @@
 mod cargo;
 mod clean;
 mod demo;
+mod fuzz;
 mod setup;
 mod test;
 
@@ -29,6 +30,7 @@ enum Task {
     Setup(setup::Arguments),
     Demo(demo::Arguments),
     Test(test::Arguments),
+    Fuzz(fuzz::Arguments),
     Clean(clean::Arguments),
 }
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Task::Setup(arguments) => setup::run(&arguments).map(|()| true),
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Clean(arguments) => clean::run(&arguments).map(|()| true),
     };
     match result {

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that can be checked, in an order that finds cheap mistakes first.
 
+mod fuzz;
 mod steps;
 mod tally;
 

@@ -9,6 +9,7 @@ use images::progress;
 use images::setup::repository;
 use images::{checkpatch, headers, series};
 
+use super::fuzz;
 use super::tally::Tally;
 use crate::cargo::{self, cargo};
 use crate::setup;
@@ -33,7 +34,7 @@ pub(super) struct Context {
 pub(super) const IMAGES: &str = "images";
 
 /// All steps in order.
-pub(super) const STEPS: [Step; 8] = [
+pub(super) const STEPS: [Step; 9] = [
     Step { name: "fmt", what: "every Rust file is formatted", has_tests: false, run: fmt },
     Step { name: "clippy", what: "no warnings from clippy", has_tests: false, run: clippy },
     Step {
@@ -43,6 +44,12 @@ pub(super) const STEPS: [Step; 8] = [
         run: deny,
     },
     Step { name: "unit", what: "unit, property and documentation tests", has_tests: true, run: unit },
+    Step {
+        name: "fuzz",
+        what: "what a guest controls, by coverage-guided random input",
+        has_tests: false,
+        run: fuzz::run,
+    },
     Step {
         name: IMAGES,
         what: "kernels, initramfs and the lab machine are made",

@@ -1,0 +1,154 @@
+//! A guest that rings the doorbell with anything in its page.
+#![no_main]
+
+use std::collections::BTreeMap;
+
+use libfuzzer_sys::fuzz_target;
+use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op, result};
+use perfctr_abi::layout::{CpuControl, CpuState};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vpmu::{ControlTable, MsrOutcome};
+use vpmu_fuzz::input::Input;
+use vpmu_fuzz::ledger::Ledger;
+use vpmu_fuzz::{PAGE_SIZE, vcpu};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Guest memory: the door page, and three states behind it.
+const BASE: u64 = 0x1_0000;
+const STATES: u64 = 3;
+
+fn state_page(n: u64) -> u64 {
+    BASE + (1 + n % STATES) * PAGE_SIZE
+}
+
+fn address(input: &mut Input<'_>) -> u64 {
+    match input.byte() {
+        0 => input.number(),
+        1 => BASE,
+        2 => state_page(0) + 8,
+        3 => 0,
+        n => state_page(n.into()),
+    }
+}
+
+/// What is mostly valid: the counts and fields of a few counters, each in few bytes.
+fn control(input: &mut Input<'_>) -> CpuControl {
+    let mut control = CpuControl::new_zeroed();
+    let shape = input.byte();
+    if shape == 0xFF {
+        input.fill(control.as_mut_bytes());
+        return control;
+    }
+    control.tsc_on = u32::from(shape & 1);
+    control.nractrs = u32::from(shape >> 1 & 3);
+    control.nrictrs = u32::from(shape >> 3 & 3);
+    for i in 0..(control.nractrs + control.nrictrs) as usize {
+        let bits = input.half();
+        control.pmc_map[i] = if bits >> 31 == 0 { i as u32 } else { bits & 0x1F };
+        let event = [0xC0, 0x76, 0xC2, 0xC3, 0x79, 0xC4, 0x3C, 0x16][(bits & 7) as usize];
+        let interrupt = u32::from(i >= control.nractrs as usize) << 20;
+        control.evntsel[i] = event | (bits >> 3 & 7) << 8 | (bits >> 6 & 3) << 16 | 1 << 22 | interrupt;
+        control.evntsel[i] ^= if bits >> 30 & 1 == 0 { 0 } else { 1 << (bits >> 8 & 0x1F) };
+        control.p4.escr[i] = input.half() & if bits >> 29 & 1 == 0 { 0 } else { u32::MAX };
+        control.ireset[i] = -i32::from(input.byte()) - 1;
+    }
+    control
+}
+
+fn documented(number: u64) -> &'static [i32] {
+    match number {
+        op::UPDATE_CONTROL => {
+            &[result::OK, result::EPERM, result::EFAULT, result::EBUSY, result::EINVAL, result::EOPNOTSUPP]
+        }
+        op::SUSPEND => &[result::OK, result::ESRCH, result::EFAULT],
+        op::SAMPLE => &[result::OK, result::ESRCH, result::EFAULT, result::EAGAIN],
+        op::RESUME => &[result::OK, result::EAGAIN, result::EFAULT],
+        op::SWITCH => &[result::OK, result::ESRCH, result::EAGAIN, result::EFAULT],
+        _ => &[result::ENOSYS],
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input::new(data);
+    let size = (1 + STATES) * PAGE_SIZE;
+    let mem = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(BASE), size as usize)]).expect("little");
+    let limit = usize::from(input.byte() % 6);
+    let mut pmu = vcpu(input.model(), usize::from(input.byte() % 33), &ControlTable::with_limit(limit));
+    assert_eq!(pmu.wrmsr(MSR_BASE + MSR_PAGE, BASE | 1, &mem), MsrOutcome::Handled);
+    let mut ledger = Ledger::default();
+    let mut ids = BTreeMap::<u64, CpuControl>::new();
+    let sums = |n| {
+        let mut state = CpuState::new_zeroed();
+        mem.read_slice(state.as_mut_bytes(), GuestAddress(state_page(n))).expect("a state's page");
+        (state.tsc_sum, state.pmc.map(|pmc| pmc.sum))
+    };
+    let mut executed = false;
+    while input.more() {
+        let action = input.byte();
+        match action % 8 {
+            0..5 => {
+                let number = if action >> 3 == 0 { input.number() } else { u64::from(action >> 3) % 5 + 1 };
+                let mut page = Page { result: i32::MIN, ..Page::default() };
+                (page.prev, page.next) = (address(&mut input), address(&mut input));
+                page.next_id = input.value();
+                if number == op::UPDATE_CONTROL {
+                    page.control = control(&mut input);
+                }
+                let before = [0, 1, 2].map(sums);
+                mem.write_slice(page.as_bytes(), GuestAddress(BASE)).expect("the door's page");
+                assert_eq!(pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem), MsrOutcome::Handled);
+                let mut told = Page::default();
+                mem.read_slice(told.as_mut_bytes(), GuestAddress(BASE)).expect("the door's page");
+                // A state page that is the door's page too may be written anywhere; that is its guest's affair.
+                let door_too = page.next == BASE || page.prev == BASE
+                    || pmu.snapshot().attached.is_some_and(|attached| attached.page == BASE);
+                if !door_too {
+                    assert!(documented(number).contains(&told.result), "operation {number}: {}", told.result);
+                    check_ids(&mut ids, number, &page, &told);
+                }
+                if !executed {
+                    assert_eq!(before, [0, 1, 2].map(sums), "nothing was executed");
+                }
+                pmu.take_pmi();
+            }
+            5..7 => {
+                executed = true;
+                ledger.execute(&mut pmu, &input.work());
+            }
+            _ => match action >> 3 {
+                0 => {
+                    // Anything in a state's page.
+                    let mut state = CpuState::new_zeroed();
+                    input.fill(state.as_mut_bytes());
+                    let at = state_page(input.byte().into());
+                    mem.write_slice(state.as_bytes(), GuestAddress(at)).expect("a state's page");
+                }
+                1..8 => pmu.host_mut().take(usize::from(action >> 3)),
+                8 => pmu.host_mut().take(0),
+                9 => pmu.kicked(),
+                _ => ledger.check(&mut pmu),
+            },
+        }
+    }
+    pmu.stop(&mem);
+    ledger.check(&mut pmu);
+});
+
+/// An id means one control for ever, and one that was never given means nothing.
+fn check_ids(ids: &mut BTreeMap<u64, CpuControl>, number: u64, page: &Page, told: &Page) {
+    let last = ids.last_key_value().map_or(0, |(id, _)| *id);
+    match (number, told.result) {
+        (op::UPDATE_CONTROL, result::OK) => {
+            assert!(told.id != 0 && told.id <= last + 1, "{} after {last}", told.id);
+            let known = ids.entry(told.id).or_insert(page.control);
+            let (nractrs, nrictrs) = (page.control.nractrs, page.control.nrictrs);
+            let count = (nractrs + nrictrs) as usize;
+            assert_eq!((known.nractrs, known.nrictrs), (nractrs, nrictrs));
+            assert_eq!(known.evntsel[..count], page.control.evntsel[..count]);
+        }
+        (op::RESUME | op::SWITCH, result::OK | result::ESRCH) if page.next != 0 => {
+            assert!(told.result == result::ESRCH || ids.contains_key(&page.next_id), "{}", page.next_id);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,89 @@
+//! Any sequence of what a guest and its host can do, on the engine and on a simple model of the hardware
+//! (`hardware`), with both doors of a vCPU in use. With the host's counters at hand everything must be equal: sums,
+//! starts, registers, status bits, interrupts, the host's totals. Without, nothing may be invented.
+
+mod guest;
+mod hardware;
+#[allow(unreachable_pub, reason = "a folder of this test program")]
+mod world;
+
+use std::cell::Cell;
+
+use hardware::layout::{LAYOUTS, Layout};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use world::step::{Step, step};
+use world::{Setup, Tally, World};
+
+/// Steps of all tests of this file together.
+const STEPS: u64 = 1_000_000;
+/// Longest sequence.
+const LONGEST: usize = 400;
+
+fn run(setup: Setup, steps: &[Step], tally: &mut Tally) {
+    let mem = guest::memory();
+    let mut world = World::new(setup, &mem);
+    steps.iter().for_each(|step| world.step(step));
+    world.finish(tally);
+    tally.steps += steps.len() as u64;
+}
+
+/// Where host counters begin: at 0, before the 32-bit wrap, before the 48-bit one.
+fn origin() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(u64::from(u32::MAX) - 3), Just((1 << 48) - 1)]
+}
+
+fn layout() -> impl Strategy<Value = &'static Layout> {
+    (0..LAYOUTS.len()).prop_map(|n| &LAYOUTS[n])
+}
+
+/// Runs sequences until they have `wanted` steps together.
+fn check(wanted: u64, setup: impl Strategy<Value = Setup>) -> Tally {
+    let config = ProptestConfig {
+        // Half of the longest is the mean.
+        cases: (wanted / (LONGEST as u64 / 2) * 11 / 10) as u32,
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    };
+    let tally = Cell::new(Tally::default());
+    let outcome = TestRunner::new(config).run(
+        &(setup, prop::collection::vec(step(), 1..LONGEST)),
+        |(setup, sequence)| {
+            let mut new = tally.get();
+            run(setup, &sequence, &mut new);
+            tally.set(new);
+            Ok(())
+        },
+    );
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    let tally = tally.get();
+    assert!(tally.steps >= wanted, "{tally:?}");
+    println!("{tally:?}");
+    tally
+}
+
+#[test]
+fn everything_is_counted_once_and_told_once() {
+    let setup = (layout(), 1..10usize, origin(), 0..2usize).prop_map(|(layout, table, origin, roomy)| {
+        let needed = layout.counters + layout.fixed.map_or(0, |fixed| fixed.counters.count as usize) + 4;
+        // Barely enough for what counts at one time, or room for more.
+        Setup { layout, table, origin, capacity: [needed + 8 * roomy, needed], exact: true }
+    });
+    let wanted = STEPS * 4 / 5;
+    let tally = check(wanted, setup);
+    // Such sequences are not in vain.
+    assert!(tally.interrupts > wanted / 100 && tally.overflows > wanted / 50, "{tally:?}");
+    assert!(tally.retries > wanted / 1000, "{tally:?}");
+}
+
+#[test]
+fn with_counters_missing_or_taken_nothing_is_invented() {
+    let setup = (layout(), 1..10usize, 0..10usize, 0..10usize).prop_map(|(layout, table, one, other)| {
+        Setup { layout, table, origin: 0, capacity: [one, other], exact: false }
+    });
+    let tally = check(STEPS / 5, setup);
+    assert!(tally.lost > STEPS / 200, "{tally:?}");
+}

@@ -1,0 +1,196 @@
+//! Steps at the perfctr door.
+
+use perfctr_abi::door::{Page, op};
+use perfctr_abi::layout::CpuState;
+
+use super::World;
+use crate::guest::{state, state_page, write_state};
+use crate::hardware::sign_extended;
+use crate::hardware::thread::{CONTROLS, Thread};
+
+const EAGAIN: i32 = -11;
+const EBUSY: i32 = -16;
+
+impl World<'_> {
+    /// The thread stops, its sums begin anew, and a vCPU is given its control.
+    pub(super) fn control(&mut self, thread: usize, vcpu: usize, control: usize) {
+        self.stop(thread);
+        write_state(self.mem, state_page(thread), &CpuState::default());
+        self.threads[thread] = Thread::new(self.layout, control % CONTROLS.len());
+        self.send(thread, vcpu);
+    }
+
+    fn send(&mut self, thread: usize, vcpu: usize) {
+        let control = self.threads[thread].control.unwrap();
+        let loads = self.vcpus[vcpu].driver.pmu.host().loads();
+        let result = self.vcpus[vcpu].driver.update_control(state_page(thread), control);
+        let loaded = self.vcpus[vcpu].driver.pmu.host().loads() != loads;
+        match result {
+            Ok(id) => self.threads[thread].id = id,
+            Err(result) => {
+                assert!(!self.exact && result == EBUSY, "{result}");
+                self.threads[thread].control = None;
+            }
+        }
+        // A new event is loaded between two periods of the state that is attached.
+        if let Some(attached) = self.running(vcpu)
+            && loaded
+        {
+            self.interrupted(attached);
+        }
+        if let Some(control) = self.threads[thread].control {
+            let page = state(self.mem, state_page(thread));
+            assert_eq!((page.id, page.pmc[0].map), (self.threads[thread].id as u32, control.pmc_map[0]));
+            // An id that was asked for anew begins at the restart values anew.
+            self.threads[thread].interrupting_mut().for_each(|counter| counter.start = counter.ireset);
+        }
+        self.settle(vcpu);
+    }
+
+    fn interrupted(&mut self, attached: usize) {
+        let page = state(self.mem, state_page(attached));
+        let width = self.layout.width;
+        for (i, counter) in self.threads[attached].counters.iter_mut().enumerate() {
+            let Some(counter) = &mut counter.interrupting else { continue };
+            counter.stop();
+            let start = page.pmc[i].start as i32;
+            if self.setup.exact {
+                assert_eq!(start, counter.start, "where it goes on");
+            }
+            counter.start = start;
+            counter.register = sign_extended(start, width);
+            counter.earlier |= std::mem::take(&mut counter.wrapped);
+        }
+    }
+
+    /// Rings for an operation that ends the period of thread `n`, and compares what the driver is told of it.
+    fn end(&mut self, n: usize, vcpu: usize, number: u64, filled: Page) -> Page {
+        let told = Page { lost_prev: u32::MAX, overflow_prev: u32::MAX, ..filled };
+        let page = self.vcpus[vcpu].driver.ring(number, told);
+        let overflows = self.threads[n].end();
+        if self.exact {
+            assert_eq!((page.lost_prev, page.overflow_prev), (0, overflows), "thread {n}");
+        } else {
+            let interrupting =
+                |i: &usize| self.threads[n].counters.get(*i).is_some_and(|c| c.interrupting.is_some());
+            assert!((0..32).filter(|i| page.overflow_prev >> i & 1 == 1).all(|i| interrupting(&i)));
+        }
+        page
+    }
+
+    /// The thread stops wherever it runs.
+    fn stop(&mut self, thread: usize) {
+        if let Some(vcpu) = self.threads[thread].vcpu {
+            self.suspend(vcpu);
+        }
+    }
+
+    pub(super) fn suspend(&mut self, vcpu: usize) {
+        let Some(thread) = self.running(vcpu) else { return };
+        let filled = Page { prev: state_page(thread), ..Page::default() };
+        assert_eq!(self.end(thread, vcpu, op::SUSPEND, filled).result, 0);
+        self.threads[thread].vcpu = None;
+        self.check_thread(thread);
+        self.settle(vcpu);
+    }
+
+    pub(super) fn sample(&mut self, vcpu: usize) {
+        let Some(thread) = self.running(vcpu) else { return };
+        let filled = Page { prev: state_page(thread), ..Page::default() };
+        let page = self.end(thread, vcpu, op::SAMPLE, filled);
+        self.check_thread(thread);
+        self.threads[thread].begin(self.layout.width);
+        self.settle(vcpu);
+        if page.result == EAGAIN {
+            self.threads[thread].vcpu = None;
+            self.attach(thread, vcpu);
+        } else {
+            assert_eq!(page.result, 0);
+        }
+    }
+
+    /// The vCPU runs the thread next, which stops elsewhere first.
+    pub(super) fn switch(&mut self, thread: usize, vcpu: usize, by_resume: bool) {
+        if self.threads[thread].control.is_none() {
+            return;
+        }
+        if self.threads[thread].vcpu.is_some_and(|other| other != vcpu) {
+            self.stop(thread);
+        }
+        let (next, next_id) = (state_page(thread), self.threads[thread].id);
+        let prev = self.running(vcpu);
+        let page = match prev {
+            // The engine suspends what a driver has forgotten; of its overflows nobody is told any more.
+            Some(prev) if by_resume => {
+                let page = Page { next, next_id, ..Page::default() };
+                let page = self.vcpus[vcpu].driver.ring(op::RESUME, page);
+                self.threads[prev].end();
+                page
+            }
+            None if by_resume => {
+                self.vcpus[vcpu].driver.ring(op::RESUME, Page { next, next_id, ..Page::default() })
+            }
+            Some(prev) => {
+                let filled = Page { prev: state_page(prev), next, next_id, ..Page::default() };
+                self.end(prev, vcpu, op::SWITCH, filled)
+            }
+            None => self.vcpus[vcpu].driver.ring(op::SWITCH, Page { next, next_id, ..Page::default() }),
+        };
+        if let Some(prev) = prev {
+            self.threads[prev].vcpu = None;
+            self.check_thread(prev);
+        }
+        if page.result == EAGAIN {
+            self.settle(vcpu);
+            self.attach(thread, vcpu);
+        } else {
+            self.attached(thread, vcpu, &page);
+            self.settle(vcpu);
+        }
+    }
+
+    /// The table has forgotten its control.
+    fn attach(&mut self, thread: usize, vcpu: usize) {
+        let starts: Vec<_> = self.threads[thread].interrupting().map(|counter| counter.start).collect();
+        self.send(thread, vcpu);
+        if self.threads[thread].control.is_none() {
+            return;
+        }
+        // A driver that sends a control again keeps where the counters stood.
+        let mut page = state(self.mem, state_page(thread));
+        let mut old = starts.into_iter();
+        for (i, counter) in self.threads[thread].counters.iter_mut().enumerate() {
+            if let Some(counter) = &mut counter.interrupting {
+                counter.start = old.next().unwrap();
+                page.pmc[i].start = counter.start as u32;
+            }
+        }
+        write_state(self.mem, state_page(thread), &page);
+        let filled = Page { next: state_page(thread), next_id: self.threads[thread].id, ..Page::default() };
+        let page = self.vcpus[vcpu].driver.ring(op::RESUME, filled);
+        self.attached(thread, vcpu, &page);
+        self.settle(vcpu);
+    }
+
+    fn attached(&mut self, thread: usize, vcpu: usize, page: &Page) {
+        assert_eq!(page.result, 0);
+        assert!(!self.exact || page.lost == 0, "{:#b}", page.lost);
+        self.threads[thread].vcpu = Some(vcpu);
+        self.threads[thread].begin(self.layout.width);
+        self.check_thread(thread);
+    }
+
+    /// The guest writes where an i-mode counter of a stopped thread begins.
+    pub(super) fn scribble(&mut self, thread: usize, counter: usize, start: i32) {
+        if self.threads[thread].vcpu.is_some() || self.threads[thread].control.is_none() {
+            return;
+        }
+        let counter = counter % self.threads[thread].counters.len().max(1);
+        let Some(at) = self.threads[thread].counters.get_mut(counter) else { return };
+        let Some(interrupting) = &mut at.interrupting else { return };
+        interrupting.start = start;
+        let mut page = state(self.mem, state_page(thread));
+        page.pmc[counter].start = start as u32;
+        write_state(self.mem, state_page(thread), &page);
+    }
+}

@@ -1,0 +1,334 @@
+//! A guest with several vCPUs and threads, on the engine and on the model at once.
+#![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
+
+pub mod door;
+pub mod registers;
+pub mod step;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vm_memory::GuestMemoryMmap;
+use vpmu::sim::{Executed, SimPmu, Work};
+use vpmu::{ControlTable, PmuConfig, VirtualPmu};
+
+use crate::guest::{CONFIG, Driver, state, state_page};
+use crate::hardware::layout::Layout;
+use crate::hardware::processor::{KEY, Key, Processor, fixed_key};
+use crate::hardware::thread::Thread;
+use step::{Exit, Step};
+
+pub const VCPUS: usize = 2;
+pub const THREADS: usize = 5;
+
+/// What a world is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub layout: &'static Layout,
+    /// Controls the VM's table holds.
+    pub table: usize,
+    /// Where host counters begin.
+    pub origin: u64,
+    /// Host counters of each vCPU.
+    pub capacity: [usize; VCPUS],
+    /// Whether all that is asked for must be counted. Otherwise host counters may be missing or taken away, and
+    /// what is known is that nothing is invented.
+    pub exact: bool,
+}
+
+/// How often what is hard to come by has happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub steps: u64,
+    pub interrupts: u64,
+    /// Overflows, of registers and of threads, those without an interrupt included.
+    pub overflows: u64,
+    /// Operations after which the driver had to send a control again.
+    pub retries: u64,
+    /// Counters that could not be counted.
+    pub lost: u64,
+}
+
+pub struct Vcpu<'a> {
+    pub driver: Driver<'a>,
+    pub processor: Processor,
+    /// An alarm has gone off and the VMM has not come to it yet.
+    owed: bool,
+    /// Everything that was attributed to threads, by event and levels.
+    totals: BTreeMap<Key, u64>,
+    tsc: u64,
+    /// Interrupts given.
+    given: u64,
+    /// Something attached here could interrupt.
+    interrupts_ever: bool,
+    /// The host's totals when they were looked at last.
+    seen: BTreeMap<Key, u64>,
+}
+
+pub struct World<'a> {
+    setup: Setup,
+    layout: &'static Layout,
+    exact: bool,
+    mem: &'a GuestMemoryMmap,
+    pub vcpus: Vec<Vcpu<'a>>,
+    pub threads: Vec<Thread>,
+}
+
+impl<'a> World<'a> {
+    pub fn new(setup: Setup, mem: &'a GuestMemoryMmap) -> Self {
+        let table = ControlTable::with_limit(setup.table);
+        let model = setup.layout.name.parse().unwrap();
+        let vcpus = (0..VCPUS).map(|n| {
+            let mut host = SimPmu::new(setup.capacity[n]);
+            host.set_origin(setup.origin);
+            let config = PmuConfig { model, ..CONFIG };
+            let pmu = VirtualPmu::new(config, n as u32, Arc::clone(&table), host);
+            Vcpu {
+                driver: Driver::new(pmu, mem, n as u64),
+                processor: Processor::new(setup.layout),
+                owed: false,
+                totals: BTreeMap::new(),
+                tsc: 0,
+                given: 0,
+                interrupts_ever: false,
+                seen: BTreeMap::new(),
+            }
+        });
+        Self {
+            setup,
+            layout: setup.layout,
+            exact: setup.exact,
+            mem,
+            vcpus: vcpus.collect(),
+            threads: vec![Thread::default(); THREADS],
+        }
+    }
+
+    /// The thread that runs on a vCPU.
+    pub fn running(&self, vcpu: usize) -> Option<usize> {
+        self.threads.iter().position(|thread| thread.vcpu == Some(vcpu))
+    }
+
+    pub fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Control { thread, vcpu, control } => self.control(thread, vcpu, control),
+            Step::Switch { thread, vcpu } => self.switch(thread, vcpu, false),
+            Step::Resume { thread, vcpu } => self.switch(thread, vcpu, true),
+            Step::Suspend { vcpu } => self.suspend(vcpu),
+            Step::Sample { vcpu } => self.sample(vcpu),
+            Step::Start { thread, counter, start } => self.scribble(thread, counter, start),
+            Step::Execute { vcpu, unit, units, exit } => self.execute(vcpu, &unit, units, exit),
+            Step::Select { vcpu, counter, event, bits } => self.write_select(vcpu, counter, event, bits),
+            Step::Toggle { vcpu, counter, bit } => self.toggle(vcpu, counter, bit),
+            Step::Value { vcpu, counter, row, value } => self.write_value(vcpu, counter, row, value),
+            Step::Fixed { vcpu, counter, bits } => self.write_fixed_control(vcpu, counter, bits),
+            Step::FixedValue { vcpu, counter, value } => self.write_fixed(vcpu, counter, value),
+            Step::Global { vcpu, register, value } => self.write_global(vcpu, register, value),
+            Step::Any { vcpu, msr, value } => self.write_any(vcpu, msr, value),
+            Step::Read { vcpu, msr } => self.read_any(vcpu, msr),
+            Step::Rdpmc { vcpu, number, fixed } => self.rdpmc(vcpu, number, fixed),
+            Step::Look { vcpu } => self.check_vcpu(vcpu),
+            Step::Kick { vcpu } => {
+                self.vcpus[vcpu].owed = true;
+                self.settle(vcpu);
+            }
+            Step::Reset { vcpu } => self.reset(vcpu),
+            Step::Take { vcpu, count } => {
+                if !self.exact {
+                    self.vcpus[vcpu].driver.pmu.host_mut().take(count);
+                }
+            }
+        }
+    }
+
+    /// The vCPU's guest executes `units` times `unit`.
+    fn execute(&mut self, vcpu: usize, unit: &Work, units: u64, exit: Exit) {
+        // No entry into the guest before the alarm has been seen to.
+        self.settle(vcpu);
+        let mut left = units;
+        while left > 0 {
+            let until = self.vcpus[vcpu].driver.pmu.host().units_until_alarm(unit).unwrap_or(u64::MAX);
+            let stop = match exit {
+                Exit::Exact | Exit::Late => until,
+                Exit::Skid(events) => until.saturating_add(events),
+            };
+            let now = left.min(stop);
+            self.run(vcpu, &times(unit, now));
+            left -= now;
+            let rang = self.vcpus[vcpu].driver.pmu.host_mut().rang();
+            self.vcpus[vcpu].owed |= rang;
+            if !rang {
+                assert_eq!((self.due(vcpu), self.exact && stop < left), (0, false), "an alarm is missing");
+            } else if exit == Exit::Late {
+                // An access of the guest's comes first; the VMM gets to the alarm after it.
+                return;
+            }
+            self.settle(vcpu);
+        }
+    }
+
+    fn run(&mut self, vcpu: usize, work: &Work) {
+        let running = self.running(vcpu);
+        let on = &mut self.vcpus[vcpu];
+        on.driver.pmu.host_mut().execute(work);
+        on.processor.execute(work);
+        let Some(thread) = running else { return };
+        on.tsc += work.tsc;
+        for (select, count) in self.threads[thread].execute(self.layout, work) {
+            *on.totals.entry(select & KEY).or_default() += count;
+        }
+        on.interrupts_ever |= self.threads[thread].interrupting().next().is_some();
+    }
+
+    /// Interrupts that are to be given on this vCPU.
+    fn due(&self, vcpu: usize) -> u64 {
+        if !self.exact {
+            return 0;
+        }
+        let thread = self.running(vcpu).map_or(0, |thread| self.threads[thread].due());
+        self.vcpus[vcpu].processor.due + thread
+    }
+
+    /// An exit is over: the VMM asks for an interrupt, sees to an alarm, and asks again. Overflows that are found at
+    /// once are one interrupt, and none is without one.
+    pub fn settle(&mut self, vcpu: usize) {
+        let due = self.due(vcpu);
+        let on = &mut self.vcpus[vcpu];
+        let mut given = u64::from(on.driver.pmu.take_pmi());
+        if std::mem::take(&mut on.owed) {
+            on.driver.pmu.kicked();
+            given += u64::from(on.driver.pmu.take_pmi());
+        }
+        assert!(!on.driver.pmu.take_pmi(), "given once");
+        on.given += given;
+        if self.exact {
+            assert!(given <= due && (given == 0) == (due == 0), "{given} interrupts for {due} overflows");
+        } else {
+            assert!(given == 0 || on.interrupts_ever || on.processor.interrupts_ever);
+        }
+        on.processor.due = 0;
+        if given > 0 {
+            self.check_status(vcpu);
+        }
+        if let Some(thread) = self.running(vcpu) {
+            self.threads[thread].forget_due();
+        }
+    }
+
+    fn reset(&mut self, vcpu: usize) {
+        let page = self.vcpus[vcpu].driver.page;
+        if let Some(thread) = self.running(vcpu) {
+            // Its sums stay what they were; the next boot begins anew.
+            self.threads[thread] = Thread::default();
+        }
+        let on = &mut self.vcpus[vcpu];
+        on.driver.pmu.reset();
+        on.processor.reset();
+        on.owed = false;
+        assert!(!on.driver.pmu.take_pmi());
+        let set = perfctr_abi::door::MSR_BASE + perfctr_abi::door::MSR_PAGE;
+        assert_eq!(on.driver.pmu.wrmsr(set, page | 1, self.mem), vpmu::MsrOutcome::Handled);
+        self.check_vcpu(vcpu);
+    }
+
+    /// The thread was just suspended, resumed or sampled: its sums are what it executed.
+    fn check_thread(&mut self, n: usize) {
+        let state = state(self.mem, state_page(n));
+        let exact = self.exact;
+        let thread = &mut self.threads[n];
+        assert_eq!(state.tsc_sum, thread.tsc, "thread {n}: TSC");
+        for (i, counter) in thread.counters.iter_mut().enumerate() {
+            let sum = state.pmc[i].sum;
+            assert!(sum >= counter.seen, "thread {n}, counter {i} went backwards");
+            counter.seen = sum;
+            if exact {
+                assert_eq!(sum, counter.sum, "thread {n}, counter {i}");
+            } else {
+                assert!(sum <= counter.sum, "thread {n}, counter {i}: {sum} of {}", counter.sum);
+            }
+            let Some(interrupting) = &mut counter.interrupting else { continue };
+            let start = state.pmc[i].start as i32;
+            if exact {
+                assert_eq!(start, interrupting.start, "thread {n}, counter {i}: start");
+            }
+            // A counter that lags overflows later.
+            interrupting.start = start;
+        }
+        assert!(state.pmc[thread.counters.len()..].iter().all(|pmc| pmc.sum == 0));
+    }
+
+    /// Every register, and the host's view of everything.
+    fn check_vcpu(&mut self, vcpu: usize) {
+        self.check_registers(vcpu);
+        let page = self.running(vcpu).map(state_page);
+        let on = &mut self.vcpus[vcpu];
+        let shown = on.driver.pmu.snapshot();
+        assert_eq!((shown.tsc, shown.others, shown.pmis), (on.tsc, 0, on.given));
+        assert_eq!(shown.attached.map(|attached| attached.page), page);
+        let mut totals = BTreeMap::<Key, u64>::new();
+        for row in &shown.events {
+            let select = row.select;
+            let key = match select.fixed {
+                Some(number) => fixed_key(number.into(), select.evntsel & 3),
+                None => select.evntsel & KEY,
+            };
+            *totals.entry(key).or_default() += row.total;
+        }
+        totals.retain(|_, total| *total != 0);
+        let mut expected = on.totals.clone();
+        on.processor.totals.iter().for_each(|(key, count)| *expected.entry(*key).or_default() += count);
+        expected.retain(|_, total| *total != 0);
+        if self.exact {
+            assert_eq!((shown.lost, shown.door.errors), (0, 0));
+            assert_eq!(totals, expected);
+            let on_now: Vec<_> =
+                on.processor.counting().map(|(rdpmc, value)| (rdpmc, value.bits())).collect();
+            let enabled: Vec<_> =
+                shown.enabled.iter().map(|counter| (counter.rdpmc, counter.value)).collect();
+            assert_eq!(enabled, on_now);
+        }
+        for (key, total) in &totals {
+            assert!(total <= expected.get(key).unwrap_or(&0), "{key:#x}");
+        }
+        // A period that turns out to be lost takes back what a running one has shown.
+        if self.exact {
+            assert!(on.seen.iter().all(|(key, seen)| totals[key] >= *seen), "totals went backwards");
+        }
+        on.seen = totals;
+    }
+
+    /// The VM ends.
+    pub fn finish(mut self, tally: &mut Tally) {
+        for vcpu in 0..VCPUS {
+            self.settle(vcpu);
+            self.check_vcpu(vcpu);
+            self.vcpus[vcpu].driver.pmu.stop(self.mem);
+            if let Some(thread) = self.running(vcpu) {
+                self.threads[thread].vcpu = None;
+                self.threads[thread].end();
+                self.check_thread(thread);
+            }
+            self.vcpus[vcpu].processor.stop();
+            // Everything has been looked at.
+            self.vcpus[vcpu].driver.pmu.take_pmi();
+            let shown = self.vcpus[vcpu].driver.pmu.snapshot();
+            self.vcpus[vcpu].given = shown.pmis;
+            self.check_vcpu(vcpu);
+            tally.interrupts += shown.pmis;
+            tally.overflows += shown.overflows + shown.registers.overflows;
+            tally.retries += shown.door.retries;
+            tally.lost += shown.lost + shown.registers.lost;
+        }
+    }
+}
+
+/// `work`, so many times.
+fn times(work: &Work, n: u64) -> Work {
+    let executed = |of: &Executed| Executed {
+        cycles: of.cycles * n,
+        instructions: of.instructions * n,
+        branches: of.branches * n,
+        mispredicted: of.mispredicted * n,
+    };
+    Work { user: executed(&work.user), kernel: executed(&work.kernel), tsc: work.tsc * n }
+}

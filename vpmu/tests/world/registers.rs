@@ -1,0 +1,162 @@
+//! Steps at the MSR door.
+
+use perfctr_abi::door::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
+use vpmu::MsrOutcome;
+
+use super::World;
+use crate::hardware::processor::{Access, ENABLE, INT, OS, USR};
+
+impl World<'_> {
+    fn write(&mut self, vcpu: usize, msr: u32, value: u64) {
+        let on = &mut self.vcpus[vcpu];
+        let outcome = on.driver.pmu.wrmsr(msr, value, self.mem);
+        let wanted = match on.processor.write(msr, value) {
+            Access::Done => MsrOutcome::Handled,
+            Access::Faults => MsrOutcome::GpFault,
+            Access::Unknown => MsrOutcome::NotMine,
+        };
+        assert_eq!(outcome, wanted, "write of {value:#x} to {msr:#x}");
+        self.settle(vcpu);
+    }
+
+    /// A write that changes nothing of what is counted, or everything.
+    pub(super) fn write_select(&mut self, vcpu: usize, counter: usize, event: usize, bits: u64) {
+        let layout = self.layout;
+        let (row, i) = (counter / 16 % layout.selects.len(), counter % layout.counters);
+        let row = &layout.selects[row];
+        let i = i % row.count as usize;
+        let event = u64::from(layout.events[event % layout.events.len()].bits);
+        self.write(vcpu, row.first + i as u32 * row.step, event | bits & (USR | OS | INT | ENABLE));
+    }
+
+    /// One bit of a select is turned over: mostly the enable bit.
+    pub(super) fn toggle(&mut self, vcpu: usize, counter: usize, bit: u64) {
+        let layout = self.layout;
+        let i = counter % layout.counters;
+        let msr = layout.selects[0].first + i as u32 * layout.selects[0].step;
+        let select = self.vcpus[vcpu].processor.select[i];
+        self.write(vcpu, msr, select ^ bit);
+    }
+
+    pub(super) fn write_value(&mut self, vcpu: usize, counter: usize, row: usize, value: i64) {
+        let layout = self.layout;
+        let row = &layout.values[row % layout.values.len()].0;
+        let i = (counter % row.count as usize) as u32;
+        self.write(vcpu, row.first + i * row.step, near_the_wrap(value, layout.width));
+    }
+
+    pub(super) fn write_fixed_control(&mut self, vcpu: usize, counter: usize, bits: u64) {
+        let Some(fixed) = self.layout.fixed else { return };
+        let shift = 4 * (counter % fixed.counters.count as usize);
+        let control = self.vcpus[vcpu].processor.fixed_control;
+        self.write(vcpu, fixed.control, control & !(0xF << shift) | (bits & 0xF) << shift);
+    }
+
+    pub(super) fn write_fixed(&mut self, vcpu: usize, counter: usize, value: i64) {
+        let Some(fixed) = self.layout.fixed else { return };
+        let i = (counter % fixed.counters.count as usize) as u32;
+        self.write(vcpu, fixed.counters.first + i * fixed.counters.step, near_the_wrap(value, fixed.width));
+    }
+
+    pub(super) fn write_global(&mut self, vcpu: usize, register: usize, value: u64) {
+        let Some(global) = self.layout.global else { return };
+        let registers = [global.control, global.clear, global.set.unwrap_or(global.control), global.status];
+        // Mostly counters that exist.
+        let fixed = self.layout.fixed.map_or(0, |fixed| fixed.counters.count);
+        let mask = ((1 << self.layout.counters) - 1) | (((1 << fixed) - 1) << 32);
+        let value = if value >> 60 == 0 { value } else { value & mask };
+        self.write(vcpu, registers[register % registers.len()], value);
+    }
+
+    pub(super) fn write_any(&mut self, vcpu: usize, msr: usize, value: u64) {
+        let msr = self.any_register(msr);
+        self.write(vcpu, msr, value);
+    }
+
+    pub(super) fn read_any(&mut self, vcpu: usize, msr: usize) {
+        let msr = self.any_register(msr);
+        self.read(vcpu, msr);
+        self.settle(vcpu);
+    }
+
+    pub(super) fn rdpmc(&mut self, vcpu: usize, number: u32, fixed: bool) {
+        let number = number % 16;
+        let msr = MSR_BASE + number + if fixed { MSR_RDPMC_FIXED } else { MSR_RDPMC };
+        let on = &mut self.vcpus[vcpu];
+        let outcome = on.driver.pmu.rdmsr(msr);
+        match (outcome, on.processor.rdpmc(number, fixed)) {
+            (MsrOutcome::Value(bits), Some(register)) if !self.exact => assert!(register.may_show(bits)),
+            (outcome, register) => {
+                let wanted =
+                    register.map_or(MsrOutcome::GpFault, |register| MsrOutcome::Value(register.bits()));
+                assert_eq!(outcome, wanted, "RDPMC {number}");
+            }
+        }
+        self.settle(vcpu);
+    }
+
+    /// Reads a register and compares. Does not settle.
+    fn read(&mut self, vcpu: usize, msr: u32) {
+        let on = &mut self.vcpus[vcpu];
+        let outcome = on.driver.pmu.rdmsr(msr);
+        let wanted = match on.processor.read(msr) {
+            Ok(value) => MsrOutcome::Value(value),
+            Err(Access::Unknown) => MsrOutcome::NotMine,
+            Err(_) => MsrOutcome::GpFault,
+        };
+        if self.exact || !on.processor.counts(msr) {
+            assert_eq!(outcome, wanted, "read of {msr:#x}");
+        } else if let (MsrOutcome::Value(bits), Some(register)) = (outcome, on.processor.register(msr)) {
+            assert!(register.may_show(bits), "{msr:#x}: {bits:#x} of {register:x?}");
+        }
+    }
+
+    pub(super) fn check_registers(&mut self, vcpu: usize) {
+        let layout = self.layout;
+        for row in layout.selects.iter().chain(layout.values.iter().map(|(row, _)| row)) {
+            (0..row.count).for_each(|i| self.read(vcpu, row.first + i * row.step));
+        }
+        if let Some(fixed) = layout.fixed {
+            self.read(vcpu, fixed.control);
+            (0..fixed.counters.count)
+                .for_each(|i| self.read(vcpu, fixed.counters.first + i * fixed.counters.step));
+        }
+        if let Some(global) = layout.global {
+            self.read(vcpu, global.control);
+            self.read(vcpu, global.status);
+        }
+        // The status was looked at, and with it every counter.
+        self.settle(vcpu);
+    }
+
+    /// An interrupt was given: its cause can be seen.
+    pub(super) fn check_status(&mut self, vcpu: usize) {
+        if let Some(global) = self.layout.global {
+            self.read(vcpu, global.status);
+        }
+    }
+
+    /// One of the layout's registers, or a neighbour of one.
+    fn any_register(&self, n: usize) -> u32 {
+        let layout = self.layout;
+        let rows = layout.selects.len() + layout.values.len();
+        let (which, i) = (n % (rows + 3), (n / 64) as u32);
+        let row = layout.selects.iter().chain(layout.values.iter().map(|(row, _)| row)).nth(which);
+        match (row, layout.fixed, layout.global) {
+            (Some(row), ..) => row.first + i % (row.count * row.step + 1),
+            (None, Some(fixed), _) if which == rows => fixed.counters.first + i % (fixed.counters.count + 1),
+            (None, Some(fixed), _) if which == rows + 1 => fixed.control,
+            (None, _, Some(global)) => global.control - 1 + i % 5,
+            (None, ..) => layout.values[0].0.first,
+        }
+    }
+}
+
+/// Small numbers as they are; negative ones count from the wrap.
+fn near_the_wrap(value: i64, width: u32) -> u64 {
+    if value < 0 && value > -(1 << 33) {
+        ((1u128 << width) as i128 + i128::from(value)) as u64
+    } else {
+        value as u64
+    }
+}

@@ -6,6 +6,7 @@
 //!   headers/<series>/   an unpacked header tree, and kdir: the KDIR to build modules against
 //!   drivers/<series>/   the guest module built for it
 //!   lab/                machine/{qemu-system-x86_64, firmware/}  initramfs.cpio
+//!   perf/               Linux's perf with its libraries
 //!   archive/            downloaded packages, their pinned versions, private apt state
 //!   logs/               the full output of every long command
 //! ```
@@ -158,6 +159,15 @@ impl Layout {
         self.root.join("lab/initramfs.cpio")
     }
 
+    /// Linux's `perf`, when it is set up: a program that can be copied into a machine.
+    pub fn perf(&self) -> Option<PathBuf> {
+        Some(self.perf_folder().join("bin/perf")).filter(|program| program.is_file())
+    }
+
+    pub(crate) fn perf_folder(&self) -> PathBuf {
+        self.root.join("perf")
+    }
+
     pub(crate) fn checkpatch_folder(&self) -> PathBuf {
         self.root.join("checkpatch")
     }
@@ -187,6 +197,8 @@ impl Layout {
             "lab",
             "checkpatch",
             "checkpatch.key",
+            "perf",
+            "perf.key",
             "busybox",
             "busybox.key",
             "logs",

@@ -19,6 +19,7 @@ pub mod modinfo;
 pub mod modules;
 pub mod overlay;
 pub mod packages;
+pub mod perf;
 pub mod process;
 pub mod progress;
 pub mod series;

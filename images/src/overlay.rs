@@ -3,7 +3,7 @@
 //! A program that needs shared libraries gets them, and its loader, at the paths they have on the host. Libraries
 //! that a program loads by name while it runs are not known beforehand; they can be copied like any file.
 
-mod libraries;
+pub(crate) mod libraries;
 
 use std::convert::Infallible;
 use std::fs;

@@ -9,7 +9,7 @@ use crate::artefact::Key;
 use crate::initramfs::{self, Programs, Recipe};
 use crate::layout::Layout;
 use crate::series::{self, Series};
-use crate::{headers, kernels, lab, modules};
+use crate::{headers, kernels, lab, modules, perf};
 
 /// What a set-up works from.
 pub struct Setup {
@@ -35,6 +35,7 @@ impl Setup {
         for series in series::ALL {
             guests.push((series, self.guest(series, &archive, &recipe)?));
         }
+        perf::setup(&self.layout, &archive)?;
         lab::setup(&self.layout, &archive, &lab::patch(&self.repository))?;
         recipe.setup_lab(&guests)
     }

@@ -2,7 +2,7 @@
 //!
 //! Source: the names and counts of libperfctr 2.6 and 2.7.
 
-use perfctr_abi::layout::{cpu_type, feature};
+use perfctr_abi::layout::{cpu_type, extension, feature};
 
 /// Bits of `cpu_features` with their names, in the order of the bits.
 pub const FEATURES: [(u32, &str); 3] =
@@ -38,7 +38,23 @@ pub fn cpu_name(cpu_type: u32) -> &'static str {
     }
 }
 
-/// How many programmable counters a `cpu_type` has, not counting the TSC; 0 for an unknown one.
+/// Bits of `perfctr_info.extensions` with their names, in the order of the bits.
+pub const EXTENSIONS: [(u32, &str); 4] = [
+    (extension::SEQ, "seq"),
+    (extension::INHERIT, "inherit"),
+    (extension::SAMPLES, "samples"),
+    (extension::OTHER_THREADS, "other-threads"),
+];
+
+/// How many of a `cpu_type`'s counters count one event only: numbers 0x4000_0000 and up.
+pub fn cpu_fixed_counters(cpu_type: u32) -> u32 {
+    match cpu_type {
+        cpu_type::CORE2 | cpu_type::ATOM | cpu_type::NEHALEM | cpu_type::WESTMERE => 3,
+        _ => 0,
+    }
+}
+
+/// How many counters a `cpu_type` has, the fixed ones included, not counting the TSC; 0 for an unknown one.
 pub fn cpu_counters(cpu_type: u32) -> u32 {
     match cpu_type {
         cpu_type::VIA_C3 => 1,

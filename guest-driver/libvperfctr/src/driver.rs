@@ -44,6 +44,27 @@ impl Driver {
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
 
+    /// Programmable and fixed counters: what the driver says, or else what the `cpu_type` has.
+    pub fn counters(&self) -> (u32, u32) {
+        match self.info.counters {
+            0 => {
+                let fixed = cpu::cpu_fixed_counters(self.info.cpu_type);
+                (cpu::cpu_counters(self.info.cpu_type) - fixed, fixed)
+            }
+            said => (said & 0xFF, said >> 8 & 0xFF),
+        }
+    }
+
+    /// An error if the driver does not announce these bits of [`extension`](crate::layout::extension).
+    pub fn require(&self, extension: u32, without: &'static str) -> Result<(), Error> {
+        if self.info.extensions & extension == extension { Ok(()) } else { Err(Error::NotOffered(without)) }
+    }
+
+    /// Names of the extensions the driver has.
+    pub fn extensions(&self) -> impl Iterator<Item = &'static str> + '_ {
+        cpu::EXTENSIONS.iter().filter(|(bit, _)| self.info.extensions & bit != 0).map(|&(_, name)| name)
+    }
+
     /// Names of the features the processor has.
     pub fn features(&self) -> impl Iterator<Item = &'static str> + '_ {
         cpu::FEATURES.iter().filter(|(bit, _)| self.info.cpu_features & bit != 0).map(|&(_, name)| name)
@@ -91,6 +112,16 @@ mod tests {
         assert_eq!(check_abi(0x0601_0503), Ok(()));
         assert_eq!(check_abi(0x0700_0500), Err(Error::Abi { kernel: 0x0700_0500 }));
         assert_eq!(check_abi(0x0600_0600).unwrap_err().errno(), Errno::PROTO);
+    }
+
+    #[test]
+    fn counters_are_the_drivers_or_the_types() {
+        let mut info = Info::new_zeroed();
+        info.cpu_type = perfctr_abi::layout::cpu_type::NEHALEM;
+        let mut driver = Driver { info, cpus: CpuMask::default(), forbidden: CpuMask::default() };
+        assert_eq!(driver.counters(), (4, 3));
+        driver.info.counters = 0x0308;
+        assert_eq!(driver.counters(), (8, 3));
     }
 
     #[test]

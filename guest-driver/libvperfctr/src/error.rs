@@ -26,6 +26,12 @@ pub enum Error {
     /// More counters than any processor has.
     #[error("{0} counters asked for, and a control has room for 18: ask for fewer")]
     TooManyCounters(usize),
+    /// A period that cannot be a restart value.
+    #[error("a period of {0} events: it must be from 1 to 2147483648")]
+    Period(u32),
+    /// The driver does not announce an extension ([`extension`](crate::layout::extension)).
+    #[error("this perfctr driver {0}; one of a newer perfvisor may (`perfex -i` shows its version)")]
+    NotOffered(&'static str),
     /// One of the calls was refused.
     #[error("{call}: {errno}{}", hint(*call, *errno))]
     Call {
@@ -42,7 +48,8 @@ impl Error {
         match self {
             Error::NoDriver => Errno::NOSYS,
             Error::Abi { .. } => Errno::PROTO,
-            Error::TooManyCounters(_) => Errno::INVAL,
+            Error::TooManyCounters(_) | Error::Period(_) => Errno::INVAL,
+            Error::NotOffered(_) => Errno::OPNOTSUPP,
             Error::Call { errno, .. } => *errno,
         }
     }
@@ -65,6 +72,10 @@ pub enum Call {
     Read,
     /// `mmap` of a state
     Map,
+    /// `mmap` of a sample buffer
+    MapSamples,
+    /// `ioctl` VPERFCTR_READ_CHILDREN
+    ReadChildren,
 }
 
 impl Call {
@@ -84,6 +95,8 @@ impl fmt::Display for Call {
             Call::Iresume => "vperfctr_iresume",
             Call::Read => "vperfctr_read",
             Call::Map => "mmap of the state",
+            Call::MapSamples => "mmap of the sample buffer",
+            Call::ReadChildren => "VPERFCTR_READ_CHILDREN",
         })
     }
 }
@@ -106,7 +119,14 @@ fn hint(call: Call, errno: Errno) -> &'static str {
              kernel)"
         }
         (Call::Control, Errno::OPNOTSUPP) => ": the host has no event that counts this",
-        (Call::Control | Call::Iresume, Errno::SRCH) => ": the counters are no longer attached to a thread",
+        (Call::Control | Call::Iresume, Errno::SRCH) => {
+            ": the counters are no longer attached to a thread, or to another one that is not stopped under ptrace \
+             by this one"
+        }
+        (Call::Read | Call::Unlink, Errno::SRCH) => {
+            ": the counters belong to another thread, which is not stopped under ptrace by this one"
+        }
+        (Call::Read, Errno::IO) => ": the host lost counts, and the driver does not give wrong ones",
         (Call::Iresume, Errno::PERM) => ": the counters were not stopped by an overflow",
         (Call::Read, Errno::INVAL) => ": the thread had no counters when this descriptor was opened",
         _ => "",

@@ -5,9 +5,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 
-use perfctr_abi::layout::{SumCtrs, VperfctrControl};
+use perfctr_abi::layout::{SumCtrs, VperfctrControl, extension};
+use rustix::io::Errno;
 
-use crate::{Call, Driver, Error, StatePage, sys};
+use crate::{Call, Driver, Error, SampleBuffer, StatePage, sys};
 
 /// A handle on the counters of one thread.
 ///
@@ -43,12 +44,13 @@ impl Vperfctr {
         self.control(&VperfctrControl::default())
     }
 
-    /// Stop the counters and detach them from their thread. Done already: nothing happens.
+    /// Stop the counters and detach them from their thread; the sums stay readable, by anybody who has a
+    /// descriptor. Done already: nothing happens.
     pub fn unlink(&self) -> Result<(), Error> {
         sys::unlink(self.fd.as_fd()).map_err(|errno| Call::Unlink.failed(errno))
     }
 
-    /// Continue after an overflow signal.
+    /// Go on counting after an overflow signal: restores the control that the overflow suspended. EPERM if none did.
     pub fn iresume(&self) -> Result<(), Error> {
         sys::iresume(self.fd.as_fd()).map_err(|errno| Call::Iresume.failed(errno))
     }
@@ -71,9 +73,30 @@ impl Vperfctr {
         Ok(sums)
     }
 
+    /// What children have counted that were started under [`flag::INHERIT`](crate::layout::flag::INHERIT) and have
+    /// ended. An extension ([`extension::INHERIT`]).
+    pub fn children_sums(&self) -> Result<SumCtrs, Error> {
+        let mut sums = SumCtrs::default();
+        // SAFETY: `sums` is ours and of the size the call writes.
+        unsafe { sys::read_children(self.fd.as_fd(), &mut sums) }.map_err(|errno| match errno {
+            Errno::NOTTY => Error::NotOffered("does not count children"),
+            errno => Call::ReadChildren.failed(errno),
+        })?;
+        Ok(sums)
+    }
+
     /// Map the state for reading without system calls.
     pub fn map(&self) -> Result<StatePage, Error> {
-        StatePage::map(self.fd.as_fd(), Driver::info()?.cpu_features)
+        StatePage::map(self.fd.as_fd(), &Driver::info()?)
+    }
+
+    /// Map a buffer of `2^order` pages (128 samples in each) for overflows of a control with
+    /// [`flag::SAMPLES`](crate::layout::flag::SAMPLES). An extension ([`extension::SAMPLES`]).
+    pub fn map_samples(&self, order: u32) -> Result<SampleBuffer, Error> {
+        if Driver::info()?.extensions & extension::SAMPLES == 0 {
+            return Err(Error::NotOffered("has no sample buffers"));
+        }
+        SampleBuffer::map(self.fd.as_fd(), order)
     }
 }
 

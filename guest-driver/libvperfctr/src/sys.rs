@@ -1,4 +1,4 @@
-//! The six calls as the kernel sees them: numbers, pointers, error numbers.
+//! The calls as the kernel sees them: numbers, pointers, error numbers.
 //!
 //! Everything else in this crate goes through here. Programs that want to hand the kernel something wrong,
 //! tests above all, use it directly.
@@ -7,7 +7,7 @@
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use perfctr_abi::layout::{Info, SumCtrs, VperfctrControl, syscall};
+use perfctr_abi::layout::{Info, SumCtrs, VPERFCTR_READ_CHILDREN, VperfctrControl, syscall};
 use rustix::io::Errno;
 
 /// `perfctr_info`: NULL asks for nothing. The masks begin with the number of words that follow it.
@@ -60,6 +60,16 @@ pub unsafe fn read(
 ) -> Result<(), Errno> {
     // SAFETY: the caller's promise covers what the kernel writes.
     done(unsafe { libc::syscall(i64::from(syscall::READ), raw(fd), sums, control) })
+}
+
+/// `VPERFCTR_READ_CHILDREN`.
+///
+/// # Safety
+/// `sums` names 152 bytes that may be overwritten.
+pub unsafe fn read_children(fd: BorrowedFd<'_>, sums: *mut SumCtrs) -> Result<(), Errno> {
+    // SAFETY: the caller's promise covers what the kernel writes.
+    let returned = unsafe { libc::ioctl(raw(fd), VPERFCTR_READ_CHILDREN.into(), sums) };
+    done(returned.into())
 }
 
 fn raw(fd: BorrowedFd<'_>) -> RawFd {

@@ -1,55 +1,122 @@
-//! `-l` and `-L`: events worth counting, by processor.
+//! Events with names, by processor: for `-e NAME`, and for the lists of `-l` and `-L`.
 //!
-//! Short on purpose: the processor's manual is the list. Source: "AMD Athlon Processor x86 Code Optimization
-//! Guide" (22007), appendix D, for the K7; "BIOS and Kernel Developer's Guide for AMD Athlon 64 and AMD Opteron
-//! Processors" (26094), section 10.2, for the K8. K7 and K8 share every event listed for both.
+//! Short on purpose: the processor's manual is the list, and `-e rCODE` or a number takes any event of it. The names
+//! that all processors have in common are those of perf(1).
+
+mod amd;
+mod centaur;
+mod intel;
+mod p4;
+mod p5;
+mod p6;
 
 use std::fmt::Write as _;
 
 use libvperfctr::{
-    Driver, cpu_counters, cpu_name,
+    Driver, cpu_name,
     layout::{cpu_type, feature},
 };
 
-struct Event {
-    name: &'static str,
-    /// Event number: bits 0 to 7 of the event select.
-    code: u8,
+pub(crate) use p4::P4Event;
+
+/// An event of any processor but the P4.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) name: &'static str,
+    /// Event number: bits 0 to 7 of the event select, AMD family 10h also 32 to 35, VIA C3 also 8.
+    pub(crate) code: u16,
     /// Unit mask to begin with: bits 8 to 15.
-    unit_mask: u8,
-    description: &'static str,
+    pub(crate) unit_mask: u8,
+    /// Bit n: programmable counter n can count it.
+    pub(crate) counters: u32,
+    /// The fixed counter that counts it.
+    pub(crate) fixed: Option<u32>,
+    pub(crate) description: &'static str,
 }
 
-const fn event(name: &'static str, code: u8, unit_mask: u8, description: &'static str) -> Event {
-    Event { name, code, unit_mask, description }
+impl Event {
+    const fn new(name: &'static str, code: u16, unit_mask: u8, description: &'static str) -> Self {
+        Self { name, code, unit_mask, counters: u32::MAX, fixed: None, description }
+    }
+
+    /// Only on these counters.
+    const fn on(self, counters: u32) -> Self {
+        Self { counters, ..self }
+    }
+
+    /// Also on this fixed counter.
+    const fn or_fixed(self, number: u32) -> Self {
+        Self { fixed: Some(number), ..self }
+    }
 }
 
-const K7: [Event; 12] = [
-    event("DATA_CACHE_ACCESSES", 0x40, 0, "data cache accesses"),
-    event("DATA_CACHE_MISSES", 0x41, 0, "data cache misses"),
-    event("L1_DTLB_MISSES_AND_L2_DTLB_HITS", 0x45, 0, "L1 DTLB misses that hit in the L2 DTLB"),
-    event("L1_AND_L2_DTLB_MISSES", 0x46, 0, "misses in both DTLBs"),
-    event("MISALIGNED_DATA_REFERENCES", 0x47, 0, "data accesses that cross an alignment boundary"),
-    event("INSTRUCTION_CACHE_FETCHES", 0x80, 0, "instruction cache fetches"),
-    event("INSTRUCTION_CACHE_MISSES", 0x81, 0, "instruction cache misses"),
-    event("RETIRED_INSTRUCTIONS", 0xC0, 0, "instructions retired, interrupts and exceptions included"),
-    event("RETIRED_OPS", 0xC1, 0, "macro-operations retired"),
-    event("RETIRED_BRANCHES", 0xC2, 0, "branches retired, taken or not"),
-    event("RETIRED_BRANCHES_MISPREDICTED", 0xC3, 0, "mispredicted branches retired"),
-    event("RETIRED_TAKEN_BRANCHES", 0xC4, 0, "taken branches retired"),
-];
+/// What a processor's events are called.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EventSet {
+    /// perf's names; the events are not always among the native ones.
+    pub(crate) common: &'static [(&'static str, Event)],
+    /// The manual's names.
+    native: [&'static [Event]; 2],
+}
 
-const K8_ONLY: [Event; 4] = [
-    event("FPU_OPS", 0x00, 0x3F, "operations dispatched to the FPU, by kind"),
-    event("CYCLES_NOT_HALTED", 0x76, 0, "cycles in which the processor was not halted"),
-    event("BU_INTERNAL_L2_REQUEST", 0x7D, 0x1F, "requests to the L2 cache, by kind"),
-    event("BU_FILL_REQUEST_L2_MISS", 0x7E, 0x07, "L2 fills missed, by kind"),
-];
+impl EventSet {
+    const fn new(common: &'static [(&'static str, Event)], native: [&'static [Event]; 2]) -> Self {
+        Self { common, native }
+    }
 
-/// The classic listing: the processor, its counters, its events.
+    /// That of a `cpu_type` other than a P4; empty for one without counters or an unknown one.
+    pub(crate) fn of(cpu_type: u32) -> Self {
+        match cpu_type {
+            cpu_type::K7 => Self::new(amd::K7_COMMON, [amd::K7, &[]]),
+            cpu_type::K8 | cpu_type::K8C => Self::new(amd::K8_COMMON, [amd::K7, amd::K8]),
+            cpu_type::FAM10H => Self::new(amd::K8_COMMON, [amd::K7, amd::FAM10H]),
+            cpu_type::P5 => Self::new(p5::COMMON, [p5::P5, &[]]),
+            cpu_type::P5MMX => Self::new(p5::MMX_COMMON, [p5::P5, p5::MMX]),
+            cpu_type::CYRIX_MII => Self::new(p5::COMMON, [&[], &[]]),
+            cpu_type::WINCHIP_C6 => Self::new(centaur::C6_COMMON, [&[], &[]]),
+            cpu_type::WINCHIP_2 => Self::new(centaur::WINCHIP_2_COMMON, [&[], &[]]),
+            cpu_type::VIA_C3 => Self::new(centaur::C3_COMMON, [&[], &[]]),
+            cpu_type::P6 | cpu_type::PII | cpu_type::PIII | cpu_type::PENTM => {
+                Self::new(p6::COMMON, [p6::P6, &[]])
+            }
+            cpu_type::CORE => Self::new(intel::COMMON, [intel::ARCHITECTURAL, &[]]),
+            cpu_type::CORE2 | cpu_type::ATOM | cpu_type::NEHALEM | cpu_type::WESTMERE => {
+                Self::new(intel::FIXED_COMMON, [intel::ARCHITECTURAL, &[]])
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// The event of a common name, or of one of the manual's in any case of letters.
+    pub(crate) fn find(&self, name: &str) -> Option<&Event> {
+        let common = self.common.iter().find(|(common, _)| *common == name).map(|(_, event)| event);
+        common.or_else(|| self.native().find(|event| event.name.eq_ignore_ascii_case(name)))
+    }
+
+    fn native(&self) -> impl Iterator<Item = &'static Event> + use<> {
+        self.native.into_iter().flatten()
+    }
+}
+
+/// All P4 events, where the processor is one.
+pub(crate) fn p4_events(cpu_type: u32) -> &'static [P4Event] {
+    match cpu_type {
+        cpu_type::P4 | cpu_type::P4M2 | cpu_type::P4M3 => p4::EVENTS,
+        _ => &[],
+    }
+}
+
+/// The names that `-e` takes on every processor that can count them.
+pub(crate) fn common_names(cpu_type: u32) -> Vec<&'static str> {
+    let others = EventSet::of(cpu_type).common.iter().map(|(name, _)| *name);
+    p4_events(cpu_type).iter().map(|event| event.common).chain(others).collect()
+}
+
+/// The classic listing: the processor, its counters, its events; then the common names.
 pub(crate) fn list(driver: &Driver, long: bool) -> String {
     let info = &driver.info;
-    let counters = cpu_counters(info.cpu_type);
+    let (programmable, fixed) = driver.counters();
+    let counters = programmable + fixed;
     let has = |bit| info.cpu_features & bit != 0;
     let mut text = format!(
         "CPU type {}\n{} time-stamp counter available\n{counters} performance counter{} available\n\
@@ -59,29 +126,32 @@ pub(crate) fn list(driver: &Driver, long: bool) -> String {
         if counters == 1 { "" } else { "s" },
         if has(feature::PCINT) { "" } else { " not" },
     );
-    let sets: &[&[Event]] = match info.cpu_type {
-        cpu_type::K7 => &[&K7],
-        cpu_type::K8 | cpu_type::K8C => &[&K8_ONLY, &K7],
-        cpu_type::GENERIC => return text,
-        _ => {
-            text += "\nThis perfex has no event list for this processor; its manual has. Any event select works.\n";
-            return text;
-        }
-    };
-    let mut events: Vec<&Event> = sets.iter().copied().flatten().collect();
-    events.sort_by_key(|event| event.code);
-    text += "\nEvents Available:\n";
-    if long {
-        text += "Name:EvntSel:CounterSet:DefaultUnitMask:Description\n";
+    if info.cpu_type == cpu_type::GENERIC {
+        return text;
     }
-    for Event { name, code, unit_mask, description } in events {
-        text += name;
+    let set = EventSet::of(info.cpu_type);
+    let mut events: Vec<&Event> = set.native().collect();
+    events.sort_by_key(|event| (event.code, event.unit_mask));
+    if events.is_empty() {
+        text += "\nThis perfex has no list of the events of this processor; its manual has. Any event select works.\n";
+    } else {
+        text += "\nEvents Available:\n";
         if long {
-            // Every K7 and K8 counter counts every event.
-            let _ =
-                write!(text, ":0x{code:02X}:0x{:X}:0x{unit_mask:X}:{description}", (1u32 << counters) - 1);
+            text += "Name:EvntSel:CounterSet:DefaultUnitMask:Description\n";
         }
-        text.push('\n');
+        let all = 1u32.checked_shl(programmable).unwrap_or(0).wrapping_sub(1);
+        for event in events {
+            text += event.name;
+            if long {
+                let Event { code, unit_mask, counters, description, .. } = event;
+                let _ = write!(text, ":0x{code:02X}:0x{:X}:0x{unit_mask:X}:{description}", counters & all);
+            }
+            text.push('\n');
+        }
+    }
+    let names = common_names(info.cpu_type);
+    if !names.is_empty() {
+        let _ = writeln!(text, "\nNames for -e that processors have in common:\n{}", names.join(" "));
     }
     text
 }
@@ -108,13 +178,38 @@ mod tests {
     #[test]
     fn the_short_list_is_names() {
         let text = list(&machine(cpu_type::K7), false);
-        assert!(text.ends_with("\nRETIRED_TAKEN_BRANCHES\n"), "{text}");
-        assert!(!text.contains("CYCLES_NOT_HALTED"), "no K7 event");
+        assert!(text.contains("\nRETIRED_TAKEN_BRANCHES\n\nNames for -e"), "{text}");
+        assert!(text.ends_with(":\ncycles instructions branches branch-misses\n"), "{text}");
+        assert!(!text.contains("CYCLES_NOT_HALTED"), "not in the K7's manual");
     }
 
     #[test]
     fn generic_has_none_and_an_unlisted_processor_says_so() {
         assert!(list(&machine(cpu_type::GENERIC), false).ends_with("Overflow interrupts available\n"));
-        assert!(list(&machine(cpu_type::P6), true).contains("no event list"));
+        assert!(list(&machine(99), true).contains("no list of the events"));
+    }
+
+    #[test]
+    fn counters_of_an_event_are_those_there_are() {
+        let text = list(&machine(cpu_type::P6), true);
+        assert!(
+            text.contains("\nFLOPS:0xC1:0x1:0x0:") && text.contains("\nINST_RETIRED:0xC0:0x3:0x0:"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_processor_with_counters_counts_instructions() {
+        for cpu_type in cpu_type::GENERIC + 1..=cpu_type::WESTMERE {
+            assert!(common_names(cpu_type).contains(&"instructions"), "{}", cpu_name(cpu_type));
+        }
+    }
+
+    #[test]
+    fn the_manuals_names_are_found_in_any_case() {
+        let set = EventSet::of(cpu_type::K8);
+        assert_eq!(set.find("retired_branches").unwrap().code, 0xC2);
+        assert_eq!(set.find("branches").unwrap().code, 0xC2);
+        assert!(set.find("Branches").is_none() && set.find("RETIRED").is_none());
     }
 }

@@ -1,11 +1,17 @@
 //! `-i`: what the driver says of itself and of the processor.
 
-use libvperfctr::{CpuMask, Driver, cpu_counters, cpu_name};
+use libvperfctr::{CpuMask, Driver, cpu_name};
 
 /// The classic listing.
 pub(crate) fn describe(driver: &Driver) -> String {
     let info = &driver.info;
     let features: Vec<_> = driver.features().collect();
+    // Perfctr had none of these; their line appears where there is something to say.
+    let extensions = match info.extensions {
+        0 => String::new(),
+        bits => format!("extensions\t\t{bits:#x} ({})\n", driver.extensions().collect::<Vec<_>>().join(",")),
+    };
+    let (programmable, fixed) = driver.counters();
     let unspecified = if info.tsc_to_cpu_mult == 0 { " (unspecified, assume 1)" } else { "" };
     format!(
         "PerfCtr Info:\n\
@@ -17,7 +23,8 @@ pub(crate) fn describe(driver: &Driver) -> String {
          tsc_to_cpu_mult\t\t{}{unspecified}\n\
          cpu_nrctrs\t\t{}\n\
          cpus\t\t\t{}\n\
-         cpus_forbidden\t\t{}\n",
+         cpus_forbidden\t\t{}\n\
+         {extensions}",
         info.abi_version,
         driver.version(),
         info.cpu_type,
@@ -26,7 +33,7 @@ pub(crate) fn describe(driver: &Driver) -> String {
         features.join(","),
         info.cpu_khz,
         info.tsc_to_cpu_mult,
-        cpu_counters(info.cpu_type),
+        programmable + fixed,
         numbers(&driver.cpus),
         numbers(&driver.forbidden),
     )
@@ -71,5 +78,12 @@ pub(crate) mod tests {
              cpus\t\t\t[0,1,3], total: 3\n\
              cpus_forbidden\t\t[], total: 0\n"
         );
+    }
+
+    #[test]
+    fn extensions_are_named_where_there_are_some() {
+        let mut driver = machine(cpu_type::K8);
+        driver.info.extensions = 9;
+        assert!(describe(&driver).ends_with("total: 0\nextensions\t\t0x9 (seq,other-threads)\n"));
     }
 }

@@ -9,6 +9,16 @@ pub(crate) enum Base {
     Hexadecimal { warn: bool },
 }
 
+impl Base {
+    /// The same without a warning.
+    pub(crate) fn silent(self) -> Self {
+        match self {
+            Self::AsWritten => self,
+            Self::Hexadecimal { .. } => Self::Hexadecimal { warn: false },
+        }
+    }
+}
+
 /// The number at the beginning of `text`, and what follows it. `None` if there is none or it exceeds 32 bits.
 pub(crate) fn leading(text: &str, base: Base) -> Option<(u32, &str)> {
     let (value, rest) = match base {

@@ -11,36 +11,42 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result, bail};
-use libvperfctr::layout::{SumCtrs, VperfctrControl};
+use libvperfctr::layout::VperfctrControl;
 use libvperfctr::{Call, Error, Vperfctr, pass};
 use rustix::io::Errno;
 
 use crate::command;
+use crate::counted::{Counted, Plan, Run};
 
-/// A command that has run.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) sums: SumCtrs,
-    status: ExitStatus,
-}
-
-impl Ended {
-    /// The command's own status; 1 with a message if it was killed, as perfex always had it.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        if let Some(signal) = self.status.signal() {
-            let core = if self.status.core_dumped() { " (core dumped)" } else { "" };
-            eprintln!("perfex: command was killed by signal {signal}{core}");
-        }
-        ExitCode::from(self.status.code().map_or(1, |code| code as u8))
+/// The command's own status; 1 with a message if it was killed, as perfex always had it.
+pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        let core = if status.core_dumped() { " (core dumped)" } else { "" };
+        eprintln!("perfex: command was killed by signal {signal}{core}");
     }
+    ExitCode::from(status.code().map_or(1, |code| code as u8))
 }
 
-/// Run `command` with `control` and wait for its end.
-pub(crate) fn under_counters(command: &[OsString], control: &VperfctrControl) -> Result<Ended> {
+/// Run `command` with the plan's control `times` times, one after the other, each to its end. No further one is started
+/// when the keyboard's signals have ended one.
+pub(crate) fn repeatedly(command: &[OsString], plan: &Plan, times: u32) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for _ in 0..times {
+        let run = under_counters(command, plan)?;
+        let signal = run.status.and_then(|status| status.signal());
+        runs.push(run);
+        if matches!(signal, Some(libc::SIGINT | libc::SIGQUIT)) {
+            break;
+        }
+    }
+    Ok(runs)
+}
+
+fn under_counters(command: &[OsString], plan: &Plan) -> Result<Run> {
     let Some((name, arguments)) = command.split_first() else { bail!("command missing") };
     let file = command::find(name)?;
     let (ours, theirs) = UnixStream::pair().context("cannot make a socket pair")?;
-    let control = *control;
+    let control = plan.control;
     let mut command = Command::new(&file);
     command.arg0(name).args(arguments);
     // SAFETY: the closure runs between fork and exec of a process with one thread. It makes system calls on
@@ -53,10 +59,13 @@ pub(crate) fn under_counters(command: &[OsString], control: &VperfctrControl) ->
         Ok(child) => child,
         Err(error) => return Err(explain(error, &ours, &file)),
     };
-    let state = pass::receive(&ours).context("the child passed no counters")?;
-    ignore_keyboard_signals();
+    let state = Vperfctr::from(pass::receive(&ours).context("the child passed no counters")?);
+    let ignored = KeyboardSignals::ignore();
     let status = child.wait().context("cannot wait for the command")?;
-    Ok(Ended { sums: Vperfctr::from(state).sums()?, status })
+    drop(ignored);
+    let children = if plan.inherits() { Some(state.children_sums()?) } else { None };
+    let counted = Counted { own: state.sums()?, children };
+    Ok(Run { counted, status: Some(status), threads: Vec::new() })
 }
 
 /// What the child sends after its descriptor when the driver has refused the control.
@@ -93,25 +102,36 @@ fn explain(error: io::Error, mut ours: &UnixStream, file: &Path) -> anyhow::Erro
     }
 }
 
-/// ^C and ^\ are for the command; perfex stays to print its counts, as time(1) does.
-fn ignore_keyboard_signals() {
-    for signal in [libc::SIGINT, libc::SIGQUIT] {
-        // SAFETY: ignoring a signal runs no code of ours.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
+/// ^C and ^\ are for the command while this lives; perfex stays to print its counts, as time(1) does. The next
+/// command is started with what was before.
+struct KeyboardSignals([(libc::c_int, libc::sighandler_t); 2]);
+
+impl KeyboardSignals {
+    fn ignore() -> Self {
+        Self([libc::SIGINT, libc::SIGQUIT].map(|signal| {
+            // SAFETY: ignoring a signal runs no code of ours.
+            (signal, unsafe { libc::signal(signal, libc::SIG_IGN) })
+        }))
+    }
+}
+
+impl Drop for KeyboardSignals {
+    fn drop(&mut self) {
+        for (signal, before) in self.0 {
+            // SAFETY: what was there before: the default or, inherited, to ignore it.
+            unsafe { libc::signal(signal, before) };
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ended(raw: i32) -> Ended {
-        Ended { sums: SumCtrs::default(), status: ExitStatus::from_raw(raw) }
-    }
+    use crate::report::tests::plan;
 
     #[test]
     fn the_status_is_the_commands_and_1_for_a_signal() {
-        let code = |raw| format!("{:?}", ended(raw).exit_code());
+        let code = |raw| format!("{:?}", exit_code(ExitStatus::from_raw(raw)));
         assert_eq!(code(0), format!("{:?}", ExitCode::from(0)));
         assert_eq!(code(77 << 8), format!("{:?}", ExitCode::from(77)));
         assert_eq!(code(libc::SIGKILL), format!("{:?}", ExitCode::from(1)));
@@ -119,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_nowhere_is_not_forked_for() {
-        let error = under_counters(&["no-such-command-anywhere".into()], &VperfctrControl::default());
+        let error = repeatedly(&["no-such-command-anywhere".into()], &plan(), 1);
         assert!(error.unwrap_err().to_string().contains("not found in PATH"));
     }
 }

@@ -64,6 +64,76 @@ pub mod cpu_type {
     pub const WESTMERE: u32 = 22;
 }
 
+/// Bits of [`Info::extensions`]: what this driver can do beyond perfctr 2.7.3, which knew none of it and left the
+/// word 0.
+pub mod extension {
+    /// The state page has its sequence count at [`SEQ_OFFSET`](super::SEQ_OFFSET).
+    pub const SEQ: u32 = 1;
+    /// [`flag::INHERIT`](super::flag::INHERIT) is accepted.
+    pub const INHERIT: u32 = 2;
+    /// [`flag::SAMPLES`](super::flag::SAMPLES) is accepted, and the sample buffer can be mapped.
+    pub const SAMPLES: u32 = 4;
+    /// The calls act on other threads that are stopped under ptrace by the caller, as virtual.txt has it.
+    pub const OTHER_THREADS: u32 = 8;
+}
+
+/// Bits of [`VperfctrControl::flags`].
+pub mod flag {
+    /// The state is detached at exec. Of the ioctl interface of perfctr 2.6.
+    pub const CLOEXEC: u32 = 0x01;
+    /// Threads and processes started from now on get a state with the same control. What they counted is added to
+    /// their parent's children sums when they end.
+    pub const INHERIT: u32 = 0x1_0000;
+    /// An overflow writes a [`SampleRecord`](super::SampleRecord) and the counters go on at once. `si_signo` may be
+    /// 0: then no signal is sent.
+    pub const SAMPLES: u32 = 0x2_0000;
+}
+
+/// `_IOR(0xD0, 64, struct perfctr_sum_ctrs)` on a state: the sums of children that have ended.
+pub const VPERFCTR_READ_CHILDREN: u32 = 0x8098_D040;
+
+/// Where the state page has its sequence count, a u32 (with [`extension::SEQ`]). Even: the state is stable. It
+/// differs after the state was suspended and resumed.
+pub const SEQ_OFFSET: usize = 320;
+
+/// Where a state's sample buffer is mapped: `4096 * (1 + 2^n)` bytes, readable, writable and shared.
+pub const SAMPLES_OFFSET: u64 = 4096;
+
+/// The first page of a sample buffer. Both ends count records since the mapping was made and never wrap; record
+/// `i` is element `i % capacity` of those after this page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SampleHeader {
+    /// Records written. The kernel keeps a copy of its own and only stores here.
+    pub head: u64,
+    /// Records consumed, stored by the program.
+    pub tail: u64,
+    /// Records that found no room.
+    pub lost: u64,
+    /// Size of [`SampleRecord`], 32.
+    pub record_size: u32,
+    /// Records in the buffer, a power of 2.
+    pub capacity: u32,
+}
+
+/// One overflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SampleRecord {
+    /// Program counter when the interrupt came.
+    pub pc: u64,
+    /// Time-stamp counter.
+    pub tsc: u64,
+    /// Bit i: counter i (virtual index) has overflowed.
+    pub mask: u32,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Processor.
+    pub cpu: u32,
+}
+
 /// `struct perfctr_info`, 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -80,8 +150,13 @@ pub struct Info {
     pub cpu_khz: u32,
     /// 1 on x86.
     pub tsc_to_cpu_mult: u32,
+    /// See [`extension`]. Reserved in perfctr 2.7.3.
+    pub extensions: u32,
+    /// Counters: programmable ones in bits 0 to 7, fixed-function ones in bits 8 to 15. 0: as `cpu_type` has them.
+    /// Processors newer than every `cpu_type` have other numbers. Reserved in perfctr 2.7.3.
+    pub counters: u32,
     /// Zero.
-    pub reserved: [u32; 3],
+    pub reserved: u32,
 }
 
 /// `struct perfctr_sum_ctrs`, 152 bytes.
@@ -138,8 +213,10 @@ pub struct VperfctrControl {
     pub cpu_control: CpuControl,
     /// Bit i set: the sum of counter i is not reset.
     pub preserve: u32,
+    /// See [`flag`]. Reserved in perfctr 2.7.3.
+    pub flags: u32,
     /// Zero.
-    pub reserved: [u32; 4],
+    pub reserved: [u32; 3],
 }
 
 /// One counter of [`CpuState`].
@@ -204,11 +281,15 @@ impl Default for SumCtrs {
 const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Info>() == 64 && offset_of!(Info, cpu_type) == 36);
+    assert!(offset_of!(Info, extensions) == 52 && offset_of!(Info, counters) == 56);
     assert!(size_of::<SumCtrs>() == 152);
     assert!(size_of::<CpuControl>() == 324);
     assert!(offset_of!(CpuControl, pmc_map) == 12 && offset_of!(CpuControl, evntsel) == 84);
     assert!(offset_of!(CpuControl, p4) == 156 && offset_of!(CpuControl, ireset) == 236);
     assert!(size_of::<VperfctrControl>() == 348 && offset_of!(VperfctrControl, preserve) == 328);
+    assert!(offset_of!(VperfctrControl, flags) == 332);
+    assert!(size_of::<SampleHeader>() == 32 && size_of::<SampleRecord>() == 32);
+    assert!(size_of::<CpuState>() <= SEQ_OFFSET && SEQ_OFFSET.is_multiple_of(4));
     assert!(size_of::<CpuState>() == 312 && offset_of!(CpuState, tsc_sum) == 16);
     assert!(offset_of!(CpuState, pmc) == 24 && size_of::<PmcState>() == 16);
 };

@@ -14,7 +14,8 @@ use vpmu::{ControlTable, PmuConfig, VirtualPmu};
 
 use crate::guest::{CONFIG, Driver, state, state_page};
 use crate::hardware::layout::Layout;
-use crate::hardware::processor::{KEY, Key, Processor, fixed_key};
+use crate::hardware::processor::Processor;
+use crate::hardware::select::{Key, fixed_key};
 use crate::hardware::thread::Thread;
 use step::{Exit, Step};
 
@@ -173,9 +174,9 @@ impl<'a> World<'a> {
         on.driver.pmu.host_mut().execute(work);
         on.processor.execute(work);
         let Some(thread) = running else { return };
-        on.tsc += work.tsc;
-        for (select, count) in self.threads[thread].execute(self.layout, work) {
-            *on.totals.entry(select & KEY).or_default() += count;
+        on.tsc += if self.threads[thread].samples_tsc() { work.tsc } else { 0 };
+        for (key, count) in self.threads[thread].execute(work) {
+            *on.totals.entry(key).or_default() += count;
         }
         on.interrupts_ever |= self.threads[thread].interrupting().next().is_some();
     }
@@ -270,7 +271,7 @@ impl<'a> World<'a> {
             let select = row.select;
             let key = match select.fixed {
                 Some(number) => fixed_key(number.into(), select.evntsel & 3),
-                None => select.evntsel & KEY,
+                None => self.layout.key(select.evntsel),
             };
             *totals.entry(key).or_default() += row.total;
         }

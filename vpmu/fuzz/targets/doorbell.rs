@@ -100,7 +100,8 @@ fuzz_target!(|data: &[u8]| {
                 let mut told = Page::default();
                 mem.read_slice(told.as_mut_bytes(), GuestAddress(BASE)).expect("the door's page");
                 // Where the door's page is a state's too the one overwrites the other, which is the guest's affair.
-                let door_too = page.next == BASE || page.prev == BASE
+                let door_too = page.next == BASE
+                    || page.prev == BASE
                     || pmu.snapshot().attached.is_some_and(|attached| attached.page == BASE);
                 if !door_too {
                     assert!(documented(number).contains(&told.result), "operation {number}: {}", told.result);

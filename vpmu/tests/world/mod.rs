@@ -147,6 +147,7 @@ impl<'a> World<'a> {
         // No entry into the guest before the alarm has been seen to.
         self.settle(vcpu);
         let mut left = units;
+        let mut alarms = 0;
         while left > 0 {
             let until = self.vcpus[vcpu].driver.pmu.host().units_until_alarm(unit).unwrap_or(u64::MAX);
             let stop = match exit {
@@ -158,6 +159,8 @@ impl<'a> World<'a> {
             left -= now;
             let rang = self.vcpus[vcpu].driver.pmu.host_mut().rang();
             self.vcpus[vcpu].owed |= rang;
+            alarms += u32::from(rang);
+            assert!(alarms < 1000, "alarms without end");
             if !rang {
                 assert_eq!((self.due(vcpu), self.exact && stop < left), (0, false), "an alarm is missing");
             } else if exit == Exit::Late {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use perfctr_abi::door::{
-    MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, MSR_RDPMC_FIXED, RDPMC_COUNT, RDPMC_FIXED_COUNT,
+    MSR_BASE, MSR_COUNT, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, MSR_RDPMC_FIXED, RDPMC_COUNT, RDPMC_FIXED_COUNT,
 };
 use vm_memory::GuestMemory;
 use vm_memory::bitmap::BS;
@@ -88,13 +88,14 @@ impl<H: HostPmu> VirtualPmu<H> {
         self.slots.begin_operation();
         let outcome = match msr.wrapping_sub(MSR_BASE) {
             MSR_PAGE => return MsrOutcome::Value(self.page_msr),
-            MSR_DOORBELL => return MsrOutcome::GpFault,
             offset => {
                 let (registers, mut context) = self.register_parts();
                 if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) {
                     registers.rdpmc(offset - MSR_RDPMC, false, &mut context)
                 } else if (MSR_RDPMC_FIXED..MSR_RDPMC_FIXED + RDPMC_FIXED_COUNT).contains(&offset) {
                     registers.rdpmc(offset - MSR_RDPMC_FIXED, true, &mut context)
+                } else if offset < MSR_COUNT {
+                    return MsrOutcome::GpFault;
                 } else {
                     registers.read(msr, &mut context)
                 }
@@ -116,6 +117,7 @@ impl<H: HostPmu> VirtualPmu<H> {
                 None => MsrOutcome::GpFault,
             },
             MSR_PAGE => self.write_page_msr(value, mem),
+            offset if offset < MSR_COUNT => MsrOutcome::GpFault,
             _ => {
                 self.slots.begin_operation();
                 let (registers, mut context) = self.register_parts();

@@ -12,7 +12,7 @@ use vpmu_fuzz::{PAGE_SIZE, contents, vcpu};
 use zerocopy::IntoBytes;
 
 /// Two regions with a hole between them. The second ends in the middle of a page.
-const REGIONS: [(u64, u64); 2] = [(0x1000, 3 * PAGE_SIZE), (0x8000, 2 * PAGE_SIZE + PAGE_SIZE / 2)];
+const REGIONS: [(u64, u64); 2] = [(0x1000, 2 * PAGE_SIZE), (0x8000, PAGE_SIZE + PAGE_SIZE / 2)];
 
 fn is_page(address: u64) -> bool {
     let inside = |(base, length): &(u64, u64)| {
@@ -27,7 +27,7 @@ fn address(input: &mut Input<'_>) -> u64 {
         n @ 16..24 => 0x1000 + u64::from(n),
         24 => input.number(),
         25 => !0xFFF,
-        n => [0x1000, 0x2000, 0x3000, 0x8000, 0x9000, 0][usize::from(n) % 6],
+        n => [0x1000, 0x2000, 0x8000, 0x9000, 0][usize::from(n) % 5],
     }
 }
 
@@ -49,7 +49,11 @@ fuzz_target!(|data: &[u8]| {
                 let before = contents(&mem, &REGIONS);
                 let outcome = pmu.wrmsr(MSR_BASE + MSR_PAGE, value, &mem);
                 let good = value == 0 || value & 1 == 1 && is_page(value - 1);
-                assert_eq!(outcome, if good { MsrOutcome::Handled } else { MsrOutcome::GpFault }, "{value:#x}");
+                assert_eq!(
+                    outcome,
+                    if good { MsrOutcome::Handled } else { MsrOutcome::GpFault },
+                    "{value:#x}"
+                );
                 registered = if good { value } else { registered };
                 check_written(&mem, &before, &[attached.unwrap_or(0)]);
             }
@@ -97,10 +101,15 @@ fuzz_target!(|data: &[u8]| {
 
 /// Only the first bytes of `pages` may have changed: those of the structures.
 fn check_written(mem: &GuestMemoryMmap, before: &[u8], pages: &[u64]) {
+    let after = contents(mem, &REGIONS);
+    if after == before {
+        return;
+    }
     let used = size_of::<Page>().max(size_of::<CpuState>()) as u64;
+    let known = |address| pages.iter().any(|&page| is_page(page) && (page..page + used).contains(&address));
     let addresses = REGIONS.iter().flat_map(|(base, length)| *base..base + length);
-    for ((address, old), new) in addresses.zip(before).zip(contents(mem, &REGIONS)) {
-        let known = || pages.iter().any(|&page| is_page(page) && (page..page + used).contains(&address));
-        assert!(*old == new || known(), "{address:#x} was written");
+    let changed = addresses.zip(before.iter().zip(&after)).filter(|(_, (old, new))| old != new);
+    for (address, _) in changed {
+        assert!(known(address), "{address:#x} was written");
     }
 }

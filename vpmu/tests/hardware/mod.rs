@@ -5,6 +5,7 @@
 
 pub mod layout;
 pub mod processor;
+pub mod select;
 pub mod thread;
 
 use vpmu::sim::{Executed, Work};

@@ -4,24 +4,9 @@ use std::collections::BTreeMap;
 
 use vpmu::sim::Work;
 
-use super::layout::{Event, Layout, Switch, Write};
+use super::layout::{Layout, Selects, Write};
+use super::select::{ENABLE, INT, Key, fixed_key};
 use super::{Register, counted};
-
-pub const ENABLE: u64 = 1 << 22;
-pub const INT: u64 = 1 << 20;
-pub const OS: u64 = 1 << 17;
-pub const USR: u64 = 1 << 16;
-
-/// What a total of the host's is kept under: a general event with its privilege levels, or (from bit 32 on) a fixed
-/// counter's number and levels.
-pub type Key = u64;
-
-pub fn fixed_key(number: u64, levels: u64) -> Key {
-    (number + 1) << 32 | levels
-}
-
-/// A part of the general select that says what is counted.
-pub const KEY: u64 = 0xFFFF | USR | OS;
 
 #[derive(Clone, Debug)]
 pub struct Processor {
@@ -38,6 +23,9 @@ pub struct Processor {
     pub totals: BTreeMap<Key, u64>,
     /// Something that could interrupt has been switched on.
     pub interrupts_ever: bool,
+    pub tsc: u64,
+    /// A select was written. Before that counters that cannot be switched off stand still too.
+    selected: bool,
 }
 
 /// What an access does.
@@ -63,16 +51,14 @@ impl Processor {
             due: 0,
             totals: BTreeMap::new(),
             interrupts_ever: false,
+            tsc: 0,
+            selected: false,
         }
     }
 
     /// As after reset; what was counted stays counted.
     pub fn reset(&mut self) {
-        *self = Self { totals: std::mem::take(&mut self.totals), ..Self::new(self.layout) };
-    }
-
-    pub fn event(layout: &Layout, select: u64) -> Option<&Event> {
-        layout.events.iter().find(|event| u64::from(event.bits) == select & 0xFFFF)
+        *self = Self { totals: std::mem::take(&mut self.totals), tsc: self.tsc, ..Self::new(self.layout) };
     }
 
     fn globally_on(&self, bit: usize) -> bool {
@@ -80,10 +66,11 @@ impl Processor {
     }
 
     pub fn general_on(&self, i: usize) -> bool {
-        let switch = match self.layout.switch {
-            Switch::Each => self.select[i] & ENABLE != 0,
-            Switch::First => self.select[0] & ENABLE != 0,
-            Switch::None => true,
+        let switch = match self.layout.layout {
+            Selects::Each => self.select[i] & ENABLE != 0,
+            Selects::First => self.select[0] & ENABLE != 0,
+            Selects::Event | Selects::BareHalves => true,
+            Selects::Halves => self.select[i] & 0xC0 != 0,
         };
         switch && self.globally_on(i)
     }
@@ -93,25 +80,22 @@ impl Processor {
     }
 
     pub fn execute(&mut self, work: &Work) {
+        self.tsc += work.tsc;
+        let layout = self.layout;
         for i in 0..self.general.len() {
             let select = self.select[i];
-            let Some(Event { what: Some(what), times, .. }) = Self::event(self.layout, select) else {
-                continue;
-            };
-            if !self.general_on(i) {
-                continue;
-            }
-            let count = counted(*what, select & USR != 0, select & OS != 0, *times, work);
-            *self.totals.entry(select & KEY).or_default() += count;
+            let on = self.selected && self.general_on(i);
+            let Some((what, times)) = layout.event(select).filter(|_| on) else { continue };
+            let (usr, os) = layout.levels(select);
+            let count = counted(what, usr, os, times, work);
+            *self.totals.entry(layout.key(select)).or_default() += count;
             let wraps = self.general[i].count(count);
-            self.wrapped(i, wraps, select & INT != 0);
+            self.wrapped(i, wraps, layout.interrupts(select));
         }
         for i in 0..self.fixed.len() {
             let control = self.fixed_control >> (4 * i) & 0xF;
-            let Some(what) = self.layout.fixed.unwrap().what[i] else { continue };
-            if !self.fixed_on(i) {
-                continue;
-            }
+            let what = layout.fixed.unwrap().what[i];
+            let Some(what) = what.filter(|_| self.fixed_on(i)) else { continue };
             let count = counted(what, control & 2 != 0, control & 1 != 0, 1, work);
             *self.totals.entry(fixed_key(i as u64, control & 3)).or_default() += count;
             let wraps = self.fixed[i].count(count);
@@ -134,10 +118,15 @@ impl Processor {
         ((1 << self.general.len()) - 1) | (((1 << self.fixed.len()) - 1) << 32)
     }
 
+    /// The one register of P5's selects.
+    fn halves(&self) -> u64 {
+        self.select.iter().rev().fold(0, |all, half| all << 16 | half)
+    }
+
     pub fn read(&self, msr: u32) -> Result<u64, Access> {
         let layout = self.layout;
         if let Some(i) = layout.selects.iter().find_map(|row| row.find(msr)) {
-            return Ok(self.select[i]);
+            return Ok(if layout.halves() { self.halves() } else { self.select[i] });
         }
         if let Some(i) = layout.values.iter().find_map(|(row, _)| row.find(msr)) {
             return Ok(self.general[i].bits());
@@ -151,15 +140,32 @@ impl Processor {
             }
         }
         match layout.global {
+            _ if Some(msr) == layout.tsc => Ok(self.tsc),
             Some(global) if msr == global.control => Ok(self.global_control),
             Some(global) if msr == global.status => Ok(self.global_status),
             Some(global) if msr == global.clear || Some(msr) == global.set => Ok(0),
-            _ => Err(Access::Unknown),
+            Some(global) if Some(msr) == global.in_use => Ok(self.in_use()),
+            _ => {
+                let constant = layout.constants.iter().find(|(at, _)| *at == msr);
+                constant.map(|(_, value)| *value).ok_or(Access::Unknown)
+            }
         }
     }
 
+    fn in_use(&self) -> u64 {
+        let mut bits = 0;
+        for (i, select) in self.select.iter().enumerate() {
+            bits |= u64::from(select & 0xFF != 0) << i | u64::from(select & INT != 0) << 63;
+        }
+        for i in 0..self.fixed.len() {
+            let control = self.fixed_control >> (4 * i);
+            bits |= u64::from(control & 3 != 0) << (32 + i) | u64::from(control & 8 != 0) << 63;
+        }
+        bits
+    }
+
     pub fn rdpmc(&mut self, number: u32, fixed: bool) -> Option<&mut Register> {
-        let first = if fixed { 0 } else { self.layout.rdpmc_first };
+        let first = if fixed { 0 } else { self.layout.rdpmc_first? };
         let counters = if fixed { &mut self.fixed } else { &mut self.general };
         counters.get_mut(number.checked_sub(first)? as usize)
     }
@@ -167,13 +173,7 @@ impl Processor {
     pub fn write(&mut self, msr: u32, value: u64) -> Access {
         let layout = self.layout;
         if let Some(i) = layout.selects.iter().find_map(|row| row.find(msr)) {
-            // The P6 has one enable bit, and it is in the first select.
-            let absent = if layout.switch == Switch::First && i != 0 { ENABLE } else { 0 };
-            if value & !(layout.select_valid & !absent) != 0 {
-                return Access::Faults;
-            }
-            self.select[i] = value;
-            return Access::Done;
+            return self.write_select(i, value);
         }
         if let Some((i, write)) = layout.values.iter().find_map(|(row, write)| Some((row.find(msr)?, *write)))
         {
@@ -191,20 +191,53 @@ impl Processor {
                 return write_counter(&mut self.fixed[i], value, Write::Exact);
             }
         }
-        let Some(global) = layout.global else { return Access::Unknown };
-        let extra = if msr == global.clear { global.clear_also } else { 0 };
-        let faults = value & !(self.counter_bits() | extra) != 0;
-        let target = match msr {
-            _ if msr == global.status => return Access::Faults,
-            _ if msr == global.control || msr == global.clear || Some(msr) == global.set => msr,
-            _ => return Access::Unknown,
-        };
-        if faults {
+        if layout.tsc == Some(msr) {
             return Access::Faults;
         }
-        if target == global.control {
+        if let Some((_, constant)) = layout.constants.iter().find(|(at, _)| *at == msr) {
+            return if value == *constant { Access::Done } else { Access::Faults };
+        }
+        self.write_global(msr, value)
+    }
+
+    fn write_select(&mut self, i: usize, value: u64) -> Access {
+        let layout = self.layout;
+        if layout.halves() {
+            let halves = [value & 0xFFFF, value >> 16];
+            if halves.iter().any(|half| half & !layout.select_valid != 0) {
+                return Access::Faults;
+            }
+            self.select.copy_from_slice(&halves);
+            self.selected = true;
+            return Access::Done;
+        }
+        // The P6 has one enable bit, and it is in the first select.
+        let absent = if layout.layout == Selects::First && i != 0 { ENABLE } else { 0 };
+        if value & !(layout.select_valid & !absent | layout.select_ignored) != 0 {
+            return Access::Faults;
+        }
+        self.select[i] = value & !layout.select_ignored;
+        self.selected = true;
+        Access::Done
+    }
+
+    fn write_global(&mut self, msr: u32, value: u64) -> Access {
+        let Some(global) = self.layout.global else { return Access::Unknown };
+        if msr == global.status || Some(msr) == global.in_use {
+            return if global.forgiving { Access::Done } else { Access::Faults };
+        }
+        if msr != global.control && msr != global.clear && Some(msr) != global.set {
+            return Access::Unknown;
+        }
+        let extra = if msr == global.clear { global.clear_also } else { 0 };
+        let bits = self.counter_bits();
+        if value & !(bits | extra) != 0 && !global.forgiving {
+            return Access::Faults;
+        }
+        let value = value & bits;
+        if msr == global.control {
             self.global_control = value;
-        } else if target == global.clear {
+        } else if msr == global.clear {
             self.global_status &= !value;
         } else {
             self.global_status |= value;
@@ -228,7 +261,7 @@ fn write_counter(counter: &mut Register, value: u64, write: Write) -> Access {
 impl Processor {
     /// The counters that are switched on, by RDPMC's numbers.
     pub fn counting(&self) -> impl Iterator<Item = (u32, &Register)> {
-        let first = self.layout.rdpmc_first;
+        let first = self.layout.rdpmc_first.unwrap_or(0);
         let general = self.general.iter().enumerate().filter(|(i, _)| self.general_on(*i));
         let fixed = self.fixed.iter().enumerate().filter(|(i, _)| self.fixed_on(*i));
         general
@@ -253,6 +286,7 @@ impl Processor {
     /// The end of a VM: selects are cleared.
     pub fn stop(&mut self) {
         self.select.fill(0);
+        self.selected = false;
         (self.fixed_control, self.global_control) = (0, 0);
     }
 }

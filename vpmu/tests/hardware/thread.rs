@@ -3,9 +3,9 @@
 use perfctr_abi::layout::CpuControl;
 use vpmu::sim::Work;
 
-use super::layout::{Layout, Switch};
-use super::processor::{ENABLE, INT, OS, Processor, USR};
-use super::{Register, counted, sign_extended};
+use super::layout::{Layout, Selects};
+use super::select::{ENABLE, INT, Key, OS, USR, fixed_key};
+use super::{Register, What, counted, sign_extended};
 
 const U: u64 = USR;
 const O: u64 = OS;
@@ -13,8 +13,11 @@ const O: u64 = OS;
 /// A counter of a control: which event of the layout, at which levels, and where it starts in i-mode.
 type Wanted = (usize, u64, Option<i32>);
 
+/// In place of an event: a fixed counter, or the event of its number where there is none.
+const F: usize = 100;
+
 /// What threads ask for; a-mode counters come first. Controls are cut to what a processor has.
-pub const CONTROLS: [&[Wanted]; 12] = [
+pub const CONTROLS: [&[Wanted]; 14] = [
     &[],
     &[(0, U, None)],
     &[(0, U, None), (1, U, None)],
@@ -27,6 +30,8 @@ pub const CONTROLS: [&[Wanted]; 12] = [
     &[(0, U, Some(-5)), (0, U | O, Some(-1000)), (2, U, Some(-1)), (1, U | O, Some(i32::MIN))],
     &[(0, U, None), (0, U, Some(-37))],
     &[(4, U | O, Some(-20_000)), (1, O, Some(-3))],
+    &[(F, U, None), (F + 1, U | O, None), (0, U, None)],
+    &[(F, U | O, None), (0, U, None), (F + 1, U, Some(-70))],
 ];
 
 /// An i-mode counter besides its sum.
@@ -46,7 +51,10 @@ pub struct Interrupting {
 
 #[derive(Clone, Debug)]
 pub struct Counter {
-    pub select: u64,
+    what: What,
+    /// User, system, and how often an event counts.
+    how: (bool, bool, u64),
+    key: Key,
     pub sum: u64,
     /// What was read from the page last.
     pub seen: u64,
@@ -65,26 +73,29 @@ pub struct Thread {
 
 impl Thread {
     /// Stopped, with control `number`.
-    pub fn new(layout: &Layout, number: usize) -> Self {
+    pub fn new(layout: &Layout, n: usize) -> Self {
         let (most, interrupts) = layout.perfctr;
-        let wanted = CONTROLS[number].iter().filter(|wanted| interrupts || wanted.2.is_none()).take(most);
-        let mut control = CpuControl { tsc_on: 1, ..CpuControl::default() };
+        let wanted = CONTROLS[n].iter().filter(|wanted| interrupts || wanted.2.is_none()).take(most);
+        let mut control = CpuControl { tsc_on: u32::from(layout.rdtsc), ..CpuControl::default() };
         let mut counters = Vec::new();
-        let known = layout.events.iter().filter(|event| event.what.is_some()).count();
         for (i, &(event, levels, ireset)) in wanted.enumerate() {
-            let enable = match layout.switch {
-                Switch::First if i != 0 => 0,
-                Switch::None => 0,
-                _ => ENABLE,
-            };
+            let number = i as u32 + u32::from(layout.layout == Selects::Event);
+            let mut counter = counter(layout, event % F, levels);
+            let enable = if layout.layout == Selects::First && i != 0 { 0 } else { ENABLE };
             let interrupt = if ireset.is_some() { INT } else { 0 };
-            let select = u64::from(layout.events[event % known].bits) | levels | enable | interrupt;
-            control.pmc_map[i] = i as u32 + layout.rdpmc_first;
-            control.evntsel[i] = select as u32;
+            let event = layout.events[event % F % known(layout)].0;
+            control.evntsel[i] = layout.compose(event, levels | enable | interrupt) as u32;
+            control.pmc_map[i] = number;
+            if wanted_fixed(layout, CONTROLS[n].get(i).map_or(0, |wanted| wanted.0)) {
+                let fixed = (CONTROLS[n][i].0 - F) as u32;
+                counter = fixed_counter(layout, fixed, levels);
+                control.evntsel[i] = (levels | enable | interrupt) as u32;
+                control.pmc_map[i] = 0x4000_0000 | fixed;
+            }
             control.ireset[i] = ireset.unwrap_or(0);
             control.nractrs += u32::from(ireset.is_none());
             control.nrictrs += u32::from(ireset.is_some());
-            let interrupting = ireset.map(|ireset| Interrupting {
+            counter.interrupting = ireset.map(|ireset| Interrupting {
                 ireset,
                 start: ireset,
                 register: sign_extended(ireset, layout.width),
@@ -92,21 +103,20 @@ impl Thread {
                 earlier: false,
                 due: false,
             });
-            counters.push(Counter { select, sum: 0, seen: 0, interrupting });
+            counters.push(counter);
         }
         Self { control: Some(control), counters, ..Self::default() }
     }
 
     /// Runs, attached. Gives what each counter counted.
-    pub fn execute(&mut self, layout: &Layout, work: &Work) -> Vec<(u64, u64)> {
-        self.tsc += work.tsc;
+    pub fn execute(&mut self, work: &Work) -> Vec<(Key, u64)> {
+        self.tsc += if self.samples_tsc() { work.tsc } else { 0 };
         let mut counts = Vec::new();
         for counter in &mut self.counters {
-            let select = counter.select;
-            let event = Processor::event(layout, select).unwrap();
-            let count = counted(event.what.unwrap(), select & USR != 0, select & OS != 0, event.times, work);
+            let (usr, os, times) = counter.how;
+            let count = counted(counter.what, usr, os, times, work);
             counter.sum += count;
-            counts.push((select, count));
+            counts.push((counter.key, count));
             let Some(interrupting) = &mut counter.interrupting else { continue };
             // It tells once in a period: after an overflow its handler stops it.
             if interrupting.register.count(count) != 0 && !interrupting.wrapped {
@@ -114,6 +124,10 @@ impl Thread {
             }
         }
         counts
+    }
+
+    pub fn samples_tsc(&self) -> bool {
+        self.control.is_some_and(|control| control.tsc_on != 0)
     }
 
     /// Overflows whose interrupt has not been given.
@@ -152,6 +166,29 @@ impl Thread {
     pub fn interrupting_mut(&mut self) -> impl Iterator<Item = &mut Interrupting> {
         self.counters.iter_mut().filter_map(|counter| counter.interrupting.as_mut())
     }
+}
+
+/// How many events count something.
+fn known(layout: &Layout) -> usize {
+    layout.events.iter().filter(|event| event.1.is_some()).count()
+}
+
+fn wanted_fixed(layout: &Layout, event: usize) -> bool {
+    event >= F && layout.fixed.is_some()
+}
+
+fn counter(layout: &Layout, event: usize, levels: u64) -> Counter {
+    let select = layout.compose(layout.events[event % known(layout)].0, levels);
+    let ((usr, os), (what, times)) = (layout.levels(select), layout.event(select).unwrap());
+    let how = (usr, os, times);
+    Counter { what, how, key: layout.key(select), sum: 0, seen: 0, interrupting: None }
+}
+
+fn fixed_counter(layout: &Layout, number: u32, levels: u64) -> Counter {
+    let what = layout.fixed.unwrap().what[number as usize].unwrap();
+    let (usr, os) = (levels & USR != 0, levels & OS != 0);
+    let key = fixed_key(number.into(), u64::from(os) | u64::from(usr) << 1);
+    Counter { what, how: (usr, os, 1), key, sum: 0, seen: 0, interrupting: None }
 }
 
 impl Interrupting {

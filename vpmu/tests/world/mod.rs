@@ -14,7 +14,8 @@ use vpmu::{ControlTable, PmuConfig, VirtualPmu};
 
 use crate::guest::{CONFIG, Driver, state, state_page};
 use crate::hardware::layout::Layout;
-use crate::hardware::processor::{KEY, Key, Processor, fixed_key};
+use crate::hardware::processor::Processor;
+use crate::hardware::select::{Key, fixed_key};
 use crate::hardware::thread::Thread;
 use step::{Exit, Step};
 
@@ -146,6 +147,7 @@ impl<'a> World<'a> {
         // No entry into the guest before the alarm has been seen to.
         self.settle(vcpu);
         let mut left = units;
+        let mut alarms = 0;
         while left > 0 {
             let until = self.vcpus[vcpu].driver.pmu.host().units_until_alarm(unit).unwrap_or(u64::MAX);
             let stop = match exit {
@@ -157,6 +159,8 @@ impl<'a> World<'a> {
             left -= now;
             let rang = self.vcpus[vcpu].driver.pmu.host_mut().rang();
             self.vcpus[vcpu].owed |= rang;
+            alarms += u32::from(rang);
+            assert!(alarms < 1000, "alarms without end");
             if !rang {
                 assert_eq!((self.due(vcpu), self.exact && stop < left), (0, false), "an alarm is missing");
             } else if exit == Exit::Late {
@@ -173,9 +177,9 @@ impl<'a> World<'a> {
         on.driver.pmu.host_mut().execute(work);
         on.processor.execute(work);
         let Some(thread) = running else { return };
-        on.tsc += work.tsc;
-        for (select, count) in self.threads[thread].execute(self.layout, work) {
-            *on.totals.entry(select & KEY).or_default() += count;
+        on.tsc += if self.threads[thread].samples_tsc() { work.tsc } else { 0 };
+        for (key, count) in self.threads[thread].execute(work) {
+            *on.totals.entry(key).or_default() += count;
         }
         on.interrupts_ever |= self.threads[thread].interrupting().next().is_some();
     }
@@ -270,7 +274,7 @@ impl<'a> World<'a> {
             let select = row.select;
             let key = match select.fixed {
                 Some(number) => fixed_key(number.into(), select.evntsel & 3),
-                None => select.evntsel & KEY,
+                None => self.layout.key(select.evntsel),
             };
             *totals.entry(key).or_default() += row.total;
         }

@@ -4,7 +4,7 @@ use perfctr_abi::door::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
 use vpmu::MsrOutcome;
 
 use super::World;
-use crate::hardware::processor::{Access, ENABLE, INT, OS, USR};
+use crate::hardware::processor::Access;
 
 impl World<'_> {
     fn write(&mut self, vcpu: usize, msr: u32, value: u64) {
@@ -19,30 +19,40 @@ impl World<'_> {
         self.settle(vcpu);
     }
 
-    /// A write that changes nothing of what is counted, or everything.
+    /// Selects `event` with `bits`, as a P6 would have them.
     pub(super) fn write_select(&mut self, vcpu: usize, counter: usize, event: usize, bits: u64) {
         let layout = self.layout;
-        let (row, i) = (counter / 16 % layout.selects.len(), counter % layout.counters);
-        let row = &layout.selects[row];
-        let i = i % row.count as usize;
-        let event = u64::from(layout.events[event % layout.events.len()].bits);
-        self.write(vcpu, row.first + i as u32 * row.step, event | bits & (USR | OS | INT | ENABLE));
+        let row = &layout.selects[counter / 16 % layout.selects.len()];
+        let select = layout.compose(layout.events[event % layout.events.len()].0, bits);
+        if layout.halves() {
+            self.write_half(vcpu, counter % 2, select);
+        } else {
+            self.write(vcpu, row.at(counter % 16), select);
+        }
     }
 
-    /// One bit of a select is turned over: mostly the enable bit.
+    fn write_half(&mut self, vcpu: usize, i: usize, half: u64) {
+        let mut halves = [self.vcpus[vcpu].processor.select[0], self.vcpus[vcpu].processor.select[1]];
+        halves[i] = half;
+        self.write(vcpu, self.layout.selects[0].first, halves[1] << 16 | halves[0]);
+    }
+
+    /// One bit of a select is turned over: mostly the enable bit, or what switches a P5's counter.
     pub(super) fn toggle(&mut self, vcpu: usize, counter: usize, bit: u64) {
         let layout = self.layout;
         let i = counter % layout.counters;
-        let msr = layout.selects[0].first + i as u32 * layout.selects[0].step;
         let select = self.vcpus[vcpu].processor.select[i];
-        self.write(vcpu, msr, select ^ bit);
+        if layout.halves() {
+            self.write_half(vcpu, i, select ^ bit >> 10 & 0xC0);
+        } else {
+            self.write(vcpu, layout.selects[0].at(i), select ^ bit);
+        }
     }
 
     pub(super) fn write_value(&mut self, vcpu: usize, counter: usize, row: usize, value: i64) {
         let layout = self.layout;
         let row = &layout.values[row % layout.values.len()].0;
-        let i = (counter % row.count as usize) as u32;
-        self.write(vcpu, row.first + i * row.step, near_the_wrap(value, layout.width));
+        self.write(vcpu, row.at(counter), near_the_wrap(value, layout.width));
     }
 
     pub(super) fn write_fixed_control(&mut self, vcpu: usize, counter: usize, bits: u64) {
@@ -84,6 +94,11 @@ impl World<'_> {
         let msr = MSR_BASE + number + if fixed { MSR_RDPMC_FIXED } else { MSR_RDPMC };
         let on = &mut self.vcpus[vcpu];
         let outcome = on.driver.pmu.rdmsr(msr);
+        let tsc = self.layout.tsc.filter(|_| !fixed && number == 0).map(|_| on.processor.tsc % (1 << 40));
+        if let Some(tsc) = tsc {
+            assert_eq!(outcome, MsrOutcome::Value(tsc));
+            return self.settle(vcpu);
+        }
         match (outcome, on.processor.rdpmc(number, fixed)) {
             (MsrOutcome::Value(bits), Some(register)) if !self.exact => assert!(register.may_show(bits)),
             (outcome, register) => {

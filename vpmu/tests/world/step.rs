@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use vpmu::sim::{Executed, Work};
 
 use super::{THREADS, VCPUS};
-use crate::hardware::processor::{ENABLE, INT, OS, USR};
+use crate::hardware::select::{ENABLE, INT, OS, USR};
 use crate::hardware::thread::CONTROLS;
 
 /// When the VMM comes to an alarm.

@@ -15,11 +15,12 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use images::layout::Layout;
 
 use self::script::Mark;
 use crate::case::{Case, Evidence, Waiting};
 use crate::dump::Dump;
-use crate::guests::Guest;
+use crate::guests::{Guest, Tool};
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Guarded, tail};
 
 /// What is known when a guest has ended.
@@ -43,7 +44,7 @@ pub(crate) fn run(guest: &Guest) -> Result<Outcome> {
     let (script, report, errors) =
         (folder.path().join("cases.sh"), folder.path().join("report.json"), folder.path().join("stderr"));
     fs::write(&script, script::of(guest))?;
-    let mut command = perfvisor::command(arguments(guest, &script, &report))?;
+    let mut command = perfvisor::command(arguments(guest, &script, &report)?)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&errors)?);
     let mut child = Guarded::spawn(&mut command)?;
     let (Some(stdin), Some(stdout)) = (child.0.stdin.take(), child.0.stdout.take()) else {
@@ -86,7 +87,7 @@ pub(crate) fn run(guest: &Guest) -> Result<Outcome> {
     Ok(Outcome { cases, failure, status: status.ok().flatten(), report, transcript })
 }
 
-fn arguments(guest: &Guest, script: &Path, report: &Path) -> Vec<String> {
+fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>> {
     let copy = |from: &str, to: &str| ["--copy".to_owned(), format!("{from}:{to}")];
     let mut arguments: Vec<String> =
         ["run", "--name", guest.name, "--kernel", guest.kernel, "--memory", "256M"]
@@ -94,12 +95,20 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Vec<String> {
             .map(str::to_owned)
             .collect();
     arguments.extend(["--vcpus".to_owned(), guest.vcpus.to_string()]);
+    arguments.extend(["--pmu", guest.pmu].map(str::to_owned));
     arguments.extend(["--report".to_owned(), report.display().to_string()]);
     arguments.extend(copy(env!("CARGO_BIN_EXE_spin"), "/bin/spin"));
-    arguments.extend(copy(env!("CARGO_BIN_EXE_pmctest"), "/bin/pmctest"));
+    match guest.tool {
+        Tool::Pmctest => arguments.extend(copy(env!("CARGO_BIN_EXE_pmctest"), "/bin/pmctest")),
+        Tool::Perf => {
+            let layout = Layout::open()?;
+            let perf = layout.perf().with_context(|| format!("perf is not there; {}", layout.remedy()))?;
+            arguments.extend(copy(&perf.display().to_string(), "/usr/bin/perf"));
+        }
+    }
     arguments.extend(copy(&script.display().to_string(), "/root/cases.sh"));
     arguments.extend(["--", "sh", "/root/cases.sh"].map(str::to_owned));
-    arguments
+    Ok(arguments)
 }
 
 /// Reads the script's output as it comes.
@@ -117,7 +126,7 @@ impl Follower<'_> {
         for case in guest.cases {
             let limit = if self.cases.is_empty() { BOOT_LIMIT + case.limit } else { case.limit };
             let end = Instant::now() + limit;
-            let mut evidence = Evidence::default();
+            let mut evidence = Evidence::in_guest(guest.setting());
             loop {
                 let left = end.saturating_duration_since(Instant::now());
                 let line = match lines.recv_timeout(left) {
@@ -136,7 +145,7 @@ impl Follower<'_> {
                             text.push('\n');
                         }
                     }
-                    Some(Mark::Begin) => evidence = Evidence::default(),
+                    Some(Mark::Begin) => evidence = Evidence::in_guest(guest.setting()),
                     Some(Mark::Ask(question)) => self.answer(case, question, &mut evidence)?,
                     Some(Mark::End(status)) => {
                         evidence.status = status;

@@ -46,6 +46,8 @@ pub(crate) fn nothing_asked(waiting: &Waiting<'_>) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) vcpus: u32,
+    /// As `--pmu` has it.
+    pub(crate) pmu: &'static str,
 }
 
 /// A guest that waits for its host half.
@@ -59,8 +61,9 @@ pub(crate) struct Waiting<'a> {
 }
 
 /// What became of a case in a guest.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Evidence {
+    pub(crate) setting: Setting,
     /// Output and errors of the guest half.
     pub(crate) output: String,
     /// Status of its last command.
@@ -70,6 +73,11 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
+    /// Before anything has come out.
+    pub(crate) fn in_guest(setting: Setting) -> Self {
+        Self { setting, output: String::new(), status: 0, failed_answers: BTreeMap::new() }
+    }
+
     /// The counts perfex printed.
     pub(crate) fn counts(&self) -> Result<Vec<Counts>> {
         counts::parse(&self.output)

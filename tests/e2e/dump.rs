@@ -35,6 +35,9 @@ pub(crate) struct Pmu {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Event {
     pub(crate) evntsel: u32,
+    /// Number of the fixed counter; `evntsel` are its control bits then.
+    #[serde(default)]
+    pub(crate) fixed: Option<u8>,
     pub(crate) total: u64,
 }
 

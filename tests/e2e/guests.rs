@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{self, dump, exact, pmctest, side_by_side, statuses};
+use crate::cases::{self, dump, exact, perf, pmctest, side_by_side, statuses};
 use crate::failed;
 use tests::counts;
 
@@ -17,6 +17,9 @@ pub(crate) struct Guest {
     pub(crate) name: &'static str,
     pub(crate) kernel: &'static str,
     pub(crate) vcpus: u32,
+    /// As `--pmu` has it.
+    pub(crate) pmu: &'static str,
+    pub(crate) tool: Tool,
     pub(crate) cases: &'static [Case],
     /// After the cases, and what perfvisor's status is to be then.
     pub(crate) last_command: &'static str,
@@ -26,9 +29,32 @@ pub(crate) struct Guest {
     outcome: OnceLock<Result<Outcome, String>>,
 }
 
+/// What a guest has besides perfex and `spin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    Pmctest,
+    Perf,
+}
+
 impl Guest {
+    /// A guest for the cases of [`perf`].
+    const fn with_perf(name: &'static str, pmu: &'static str, kernel: &'static str, vcpus: u32) -> Self {
+        Self {
+            name,
+            kernel,
+            vcpus,
+            pmu,
+            tool: Tool::Perf,
+            cases: perf::CASES,
+            last_command: "exit 0",
+            status: 0,
+            only_perfex: false,
+            outcome: OnceLock::new(),
+        }
+    }
+
     pub(crate) fn setting(&self) -> Setting {
-        Setting { vcpus: self.vcpus }
+        Setting { vcpus: self.vcpus, pmu: self.pmu }
     }
 
     /// Boots it the first time.
@@ -38,11 +64,13 @@ impl Guest {
     }
 }
 
-pub(crate) static ALL: [Guest; 3] = [
+pub(crate) static ALL: [Guest; 9] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
         vcpus: 2,
+        pmu: "auto",
+        tool: Tool::Pmctest,
         cases: &[
             exact::CASE,
             side_by_side::CASE,
@@ -60,6 +88,8 @@ pub(crate) static ALL: [Guest; 3] = [
         name: "test-6.1-one-vcpu",
         kernel: "6.1",
         vcpus: 1,
+        pmu: "auto",
+        tool: Tool::Pmctest,
         cases: &[exact::CASE, side_by_side::CASE],
         last_command: "exit 7",
         status: 7,
@@ -70,12 +100,20 @@ pub(crate) static ALL: [Guest; 3] = [
         name: "test-6.1-two-vcpus",
         kernel: "6.1",
         vcpus: 2,
+        pmu: "auto",
+        tool: Tool::Pmctest,
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE],
         last_command: "kill -KILL $$",
         status: 128 + 9,
         only_perfex: false,
         outcome: OnceLock::new(),
     },
+    Guest::with_perf("perf-k7", "k7", "6.1", 1),
+    Guest::with_perf("perf-amd-core", "amd-core", "6.12", 2),
+    Guest::with_perf("perf-amd-v2", "amd-v2", "6.12", 1),
+    Guest::with_perf("perf-pentium-m", "pentium-m", "6.1", 2),
+    Guest::with_perf("perf-intel-v2", "intel-v2", "6.12", 1),
+    Guest::with_perf("perf-intel-v4", "intel-v4", "6.1", 2),
 ];
 
 /// One test for each test of each case, and one for the guest's end. The first that runs boots the guest.

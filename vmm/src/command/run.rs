@@ -42,6 +42,9 @@ const CONSOLE_LINES: usize = 30;
 /// is no EFI, and then hangs in it. The TSC is KVM's business, and a watchdog that compares it with a clock of KVM's own
 /// can only be wrong.
 const CMDLINE: &str = "console=ttyS0 quiet panic=-1 reboot=a pci=off 8250.nr_uarts=1 tsc=reliable";
+/// What a guest kernel that finds a PMU is told besides: its watchdog would hold a counter for ever, and read it by
+/// RDPMC before the driver is there that makes RDPMC work.
+const CMDLINE_PMU: &str = " nmi_watchdog=0";
 /// A guest's agent that is gone takes its machine with it, in this time.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -80,14 +83,18 @@ pub fn run(options: &Run) -> Result<u8> {
 
 fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     let (kernel, initrd) = images(options)?;
+    let pmu = pmu(options, kvm)?;
     let mut cmdline = CMDLINE.to_owned();
+    if pmu.is_some_and(|pmu| pmu.msr_door) {
+        cmdline.push_str(CMDLINE_PMU);
+    }
     if let Some(words) = &options.append {
         cmdline.push(' ');
         cmdline.push_str(words);
     }
     let initrd = Initrd { base: initrd, overlay: overlay(options)? };
     let (vcpus, memory) = (options.vcpus, options.memory.0);
-    Ok(Config { vcpus, memory, kernel, initrd, modules: Vec::new(), cmdline, pmu: pmu(options, kvm)? })
+    Ok(Config { vcpus, memory, kernel, initrd, modules: Vec::new(), cmdline, pmu })
 }
 
 /// The PMU that was asked for.

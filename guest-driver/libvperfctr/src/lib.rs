@@ -34,7 +34,7 @@ pub mod sys;
 pub mod trace;
 
 pub use control::{ControlBuilder, Counter, a_mode, select};
-pub use cpu::{EXTENSIONS, FEATURES, cpu_counters, cpu_fixed_counters, cpu_name};
+pub use cpu::{EXTENSIONS, FEATURES, cpu_counters, cpu_fixed_counters, cpu_name, cpu_name_c};
 pub use driver::Driver;
 pub use error::{Call, Error};
 pub use handle::Vperfctr;

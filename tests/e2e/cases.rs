@@ -2,6 +2,7 @@
 
 pub(crate) mod dump;
 pub(crate) mod exact;
+pub(crate) mod perfex;
 pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;

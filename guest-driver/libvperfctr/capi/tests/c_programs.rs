@@ -21,6 +21,7 @@ static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
     cargo.arg("--target-dir").arg(&folder).args(["--", "-Clink-arg=-Wl,-soname,libvperfctr.so.0"]);
     let output = cargo
         .env("RUSTFLAGS", "-Ctarget-feature=-crt-static")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .current_dir(PACKAGE)
         .output()
         .expect("cargo cannot be started");
@@ -67,13 +68,15 @@ fn ways() -> [(&'static str, Vec<String>); 3] {
 fn the_header_is_c_and_cpp_without_warnings() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("header");
-    for (compiler, standard) in
-        [("gcc", "-std=c11"), ("gcc", "-std=gnu17"), ("g++", "-std=c++11"), ("g++", "-std=c++20")]
-    {
-        let language: &[&str] = if compiler == "g++" { &["-Wno-variadic-macros"] } else { &[] };
-        // g++ takes a file named .c for C++.
-        compile(compiler, standard, "tests/header.c", &program, language);
+    // Last what is run. Debian's gcc does not bring g++ along.
+    if Command::new("g++").arg("--version").output().is_ok() {
+        compile::<&str>("g++", "-std=c++11", "tests/header.c", &program, &[]);
+        compile::<&str>("g++", "-std=c++20", "tests/header.c", &program, &[]);
+    } else {
+        println!("g++ is not installed: that the header is C++ too was not tested");
     }
+    compile::<&str>("gcc", "-std=gnu17", "tests/header.c", &program, &[]);
+    compile::<&str>("gcc", "-std=c11", "tests/header.c", &program, &[]);
     let said = String::from_utf8(run(&program, &[]).stdout).unwrap();
     let expected = [
         MAX_COUNTERS as u32,

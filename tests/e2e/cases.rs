@@ -3,6 +3,7 @@
 pub(crate) mod dump;
 pub(crate) mod exact;
 pub(crate) mod perf;
+pub(crate) mod perfex;
 pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{self, dump, exact, perf, pmctest, side_by_side, statuses};
+use crate::cases::{self, dump, exact, perf, perfex, pmctest, side_by_side, statuses};
 use crate::failed;
 use tests::counts;
 
@@ -77,6 +77,7 @@ pub(crate) static ALL: [Guest; 9] = [
             statuses::CASE,
             dump::CASE,
             pmctest::CASE,
+            perfex::CASE,
             Case { name: "exact-after-garbage", ..exact::CASE },
         ],
         last_command: "exit 0",

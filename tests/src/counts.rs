@@ -42,9 +42,12 @@ pub fn parse(text: &str) -> Result<Vec<Counts>> {
     Ok(all)
 }
 
+/// The count at the beginning of `field`; the name of the event may follow it.
 fn number(line: &str, field: &str) -> Result<u64> {
-    ensure!(field.len() >= 19, "'{line}' is not in perfex's format: the count's field is too narrow");
-    field.trim_start().parse().with_context(|| format!("no count in '{line}'"))
+    let count = field.trim_start().split("  ").next().unwrap_or_default();
+    let width = field.len() - field.trim_start().len() + count.len();
+    ensure!(width >= 19, "'{line}' is not in perfex's format: the count's field is too narrow");
+    count.parse().with_context(|| format!("no count in '{line}'"))
 }
 
 /// Sums by event.

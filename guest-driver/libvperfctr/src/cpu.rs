@@ -2,6 +2,8 @@
 //!
 //! Source: the names and counts of libperfctr 2.6 and 2.7.
 
+use std::ffi::CStr;
+
 use perfctr_abi::layout::{cpu_type, extension, feature};
 
 /// Bits of `cpu_features` with their names, in the order of the bits.
@@ -10,31 +12,36 @@ pub const FEATURES: [(u32, &str); 3] =
 
 /// The name of a `cpu_type`; `"?"` for a number perfctr never assigned.
 pub fn cpu_name(cpu_type: u32) -> &'static str {
+    cpu_name_c(cpu_type).to_str().unwrap_or("?")
+}
+
+/// The same for C.
+pub fn cpu_name_c(cpu_type: u32) -> &'static CStr {
     match cpu_type {
-        cpu_type::GENERIC => "Generic x86 with TSC",
-        cpu_type::P5 => "Intel Pentium",
-        cpu_type::P5MMX => "Intel Pentium MMX",
-        cpu_type::P6 => "Intel Pentium Pro",
-        cpu_type::PII => "Intel Pentium II",
-        cpu_type::PIII => "Intel Pentium III",
-        cpu_type::CYRIX_MII => "Cyrix 6x86MX/MII/III",
-        cpu_type::WINCHIP_C6 => "WinChip C6",
-        cpu_type::WINCHIP_2 => "WinChip 2/3",
-        cpu_type::K7 => "AMD K7",
-        cpu_type::VIA_C3 => "VIA C3",
-        cpu_type::P4 => "Intel Pentium 4",
-        cpu_type::P4M2 => "Intel Pentium 4 Model 2",
-        cpu_type::K8 => "AMD K8",
-        cpu_type::PENTM => "Intel Pentium M",
-        cpu_type::K8C => "AMD K8 Revision C",
-        cpu_type::P4M3 => "Intel Pentium 4 Model 3",
-        cpu_type::CORE => "Intel Core",
-        cpu_type::CORE2 => "Intel Core 2",
-        cpu_type::FAM10H => "AMD Family 10h",
-        cpu_type::ATOM => "Intel Atom",
-        cpu_type::NEHALEM => "Intel Nehalem",
-        cpu_type::WESTMERE => "Intel Westmere",
-        _ => "?",
+        cpu_type::GENERIC => c"Generic x86 with TSC",
+        cpu_type::P5 => c"Intel Pentium",
+        cpu_type::P5MMX => c"Intel Pentium MMX",
+        cpu_type::P6 => c"Intel Pentium Pro",
+        cpu_type::PII => c"Intel Pentium II",
+        cpu_type::PIII => c"Intel Pentium III",
+        cpu_type::CYRIX_MII => c"Cyrix 6x86MX/MII/III",
+        cpu_type::WINCHIP_C6 => c"WinChip C6",
+        cpu_type::WINCHIP_2 => c"WinChip 2/3",
+        cpu_type::K7 => c"AMD K7",
+        cpu_type::VIA_C3 => c"VIA C3",
+        cpu_type::P4 => c"Intel Pentium 4",
+        cpu_type::P4M2 => c"Intel Pentium 4 Model 2",
+        cpu_type::K8 => c"AMD K8",
+        cpu_type::PENTM => c"Intel Pentium M",
+        cpu_type::K8C => c"AMD K8 Revision C",
+        cpu_type::P4M3 => c"Intel Pentium 4 Model 3",
+        cpu_type::CORE => c"Intel Core",
+        cpu_type::CORE2 => c"Intel Core 2",
+        cpu_type::FAM10H => c"AMD Family 10h",
+        cpu_type::ATOM => c"Intel Atom",
+        cpu_type::NEHALEM => c"Intel Nehalem",
+        cpu_type::WESTMERE => c"Intel Westmere",
+        _ => c"?",
     }
 }
 

@@ -16,8 +16,32 @@
 //! # Ok::<(), libvperfctr::Error>(())
 //! ```
 //!
-//! Source of every rule: virtual.txt and overview.txt of perfctr 2.7.3. Where this crate says less than they
-//! do, they hold.
+//! # Which type for what
+//!
+//! | to | use |
+//! |---|---|
+//! | measure parts of the own thread, as cheaply as possible | [`OwnCounters`] |
+//! | program counters, stop, resume after an overflow, detach | [`Vperfctr`], [`ControlBuilder`] |
+//! | count a command that is started | [`Vperfctr`] in the child, [`pass`] to the parent |
+//! | count threads that run already | [`trace`], then [`Vperfctr::open`] with a thread's id |
+//! | be told of every n-th event | [`ControlBuilder::i_mode`], [`overflow_mask`], [`Vperfctr::iresume`] |
+//! | the same without a signal each time | [`Vperfctr::map_samples`], [`SampleBuffer`] |
+//! | look at a state without a system call | [`StatePage`] |
+//! | know the processor | [`Driver`] |
+//!
+//! The examples `self_monitoring`, `overflow` and `other_process` are whole programs. C programs have the same through
+//! `include/vperfctr.h` and the crate `libvperfctr-c`.
+//!
+//! # Units and errors
+//!
+//! Counts are events, 64 bits, and wrap; the TSC's are cycles of the time-stamp counter. They are what the thread did
+//! while the counters ran, in the privilege levels its event selects name, and nothing of other threads'. An [`Error`]
+//! says what was refused, why, and what to do about it; [`Error::errno`] is the number a C program would see.
+//!
+//! # Sources
+//!
+//! virtual.txt, overview.txt and low-level-x86.txt of perfctr 2.7.3. Where this crate says less than they do, they hold.
+//! What the driver offers beyond them is an [`extension`](layout::extension), and asked for before it is used.
 
 mod control;
 mod cpu;
@@ -34,7 +58,7 @@ pub mod sys;
 pub mod trace;
 
 pub use control::{ControlBuilder, Counter, a_mode, select};
-pub use cpu::{EXTENSIONS, FEATURES, cpu_counters, cpu_fixed_counters, cpu_name};
+pub use cpu::{EXTENSIONS, FEATURES, cpu_counters, cpu_fixed_counters, cpu_name, cpu_name_c};
 pub use driver::Driver;
 pub use error::{Call, Error};
 pub use handle::Vperfctr;

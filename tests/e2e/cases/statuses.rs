@@ -29,7 +29,7 @@ const fn expected(
 }
 
 /// None of these counts events that it does not print: the host's totals are compared with what was printed.
-const EXPECTED: [Expected; 18] = [
+const EXPECTED: [Expected; 26] = [
     expected("true", "perfex -e 0x004100C0 true", 0, &["tsc\t\t\t", COUNTED]),
     expected("false", "perfex -e 0x004100C0 false", 1, &[COUNTED]),
     expected("status-77", "perfex -e 0x004100C0 sh -c 'exit 77'", 77, &[COUNTED]),
@@ -53,8 +53,26 @@ const EXPECTED: [Expected; 18] = [
         "five-counters",
         "perfex -e 0x4100C0 -e 0x4100C0 -e 0x4100C0 -e 0x4100C0 -e 0x4100C0 true",
         1,
-        &["vperfctr_control", "too many counters"],
+        &["5 events asked for, and this AMD K8 has 4 counters"],
     ),
+    expected(
+        "twice-one-counter",
+        "perfex -e 0x4100C0@2 -e 0x4100C2@2 true",
+        1,
+        &["do not fit", "counter 2 can"],
+    ),
+    expected("no-such-counter", "perfex -e 0x4100C0@4 true", 1, &["vperfctr_control", "out of range"]),
+    expected("name-without-counter", "perfex -e cycles:u@4 true", 1, &["counter 4 cannot", "0, 1, 2, 3"]),
+    expected(
+        "no-such-name",
+        "perfex -e instruction true",
+        1,
+        &["'instruction'", "instructions", "perfex -l"],
+    ),
+    expected("no-such-modifier", "perfex -e cycles:x true", 1, &["unknown modifier 'x'"]),
+    expected("complete-raw-code", "perfex -e r4100c0 true", 1, &["0x410000", "0x004100C0"]),
+    expected("process-and-command", "perfex -p 1 true", 1, &["exclude one another"]),
+    expected("no-runs", "perfex -r 0 true", 1, &["--repeat"]),
     expected("info", "perfex -i", 0, &["abi_version\t\t0x06000500", "AMD K8", "rdtsc", "cpu_nrctrs\t\t4"]),
     expected("long-list", "perfex -L", 0, &["RETIRED_INSTRUCTIONS:0xC0:0xF:0x0:"]),
     expected("help", "perfex -h", 0, &["evntsel[/escr][@pmc]"]),

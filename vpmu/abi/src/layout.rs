@@ -81,8 +81,9 @@ pub mod extension {
 pub mod flag {
     /// The state is detached at exec. Of the ioctl interface of perfctr 2.6.
     pub const CLOEXEC: u32 = 0x01;
-    /// Threads and processes started from now on get a state with the same control. What they counted is added to
-    /// their parent's children sums when they end.
+    /// Threads and processes started from now on, and those they start, get a state with the same control. What each
+    /// counted is added to the children sums of the state that was given this flag, when it ends: not to its parent's,
+    /// which may have ended before.
     pub const INHERIT: u32 = 0x1_0000;
     /// An overflow writes a [`SampleRecord`](super::SampleRecord) and the counters go on at once. `si_signo` may be
     /// 0: then no signal is sent.

@@ -1,0 +1,204 @@
+//! What perfex takes and gives beyond the classic: names, JSON, repeated runs. All counts of one program, which must be
+//! the same however they are asked for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tests::counts;
+use tests::event::{BRANCHES, INSTRUCTIONS};
+
+use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+
+pub(crate) const CASE: Case =
+    Case { name: "perfex-counts", limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
+
+/// The program whose counts are compared.
+const SPIN: &str = "spin 000000123456";
+/// Runs of it with `--repeat`.
+const REPEAT: usize = 5;
+
+/// A command whose first run fails.
+const FAIL_ONCE: &str = "test -e /tmp/once || { touch /tmp/once; exit 5; }";
+
+const NUMBERS: &str = "numbers";
+const NAMES: &str = "names";
+const RAW: &str = "raw";
+const MANUAL: &str = "manual";
+const JSON: &str = "json";
+const FILE: &str = "file";
+const STATUS: &str = "status";
+const KILLED: &str = "killed";
+const REPEATED: &str = "repeated";
+const TABLE: &str = "table";
+const FAILING: &str = "failing";
+
+/// Name and command line; spin has the same form of arguments in each.
+fn lines() -> Vec<(&'static str, String)> {
+    let both = "-e instructions:u,branches:u@3";
+    vec![
+        (NUMBERS, format!("perfex -e {INSTRUCTIONS:#010x} -e {BRANCHES:#010x} {SPIN}")),
+        (NAMES, format!("perfex -e instructions:u -e branches:u {SPIN}")),
+        (RAW, format!("perfex -e rc0:u,rC2:u {SPIN}")),
+        (MANUAL, format!("perfex -e RETIRED_INSTRUCTIONS:u -e retired_branches:u {SPIN}")),
+        (JSON, format!("perfex --format json {both} {SPIN}")),
+        (FILE, format!("perfex --format json -o /tmp/counts.json {both} {SPIN} && cat /tmp/counts.json")),
+        (STATUS, "perfex --format json -e instructions:u sh -c 'exit 77'".to_owned()),
+        (KILLED, "perfex --format json -e instructions:u sh -c 'kill -9 $$' 2>&1 | grep version".to_owned()),
+        (REPEATED, format!("perfex --format json -r {REPEAT} {both} {SPIN}")),
+        (TABLE, format!("perfex -r {REPEAT} {both} {SPIN}")),
+        (FAILING, format!("rm -f /tmp/once; perfex -r 3 --format json sh -c '{FAIL_ONCE}'")),
+    ]
+}
+
+fn guest(_: &Setting) -> String {
+    lines()
+        .into_iter()
+        .map(|(name, line)| format!("echo '@ {name}'\n{line}\necho \"@ ended with $?\"\n"))
+        .collect()
+}
+
+fn tests() -> Vec<Test> {
+    let test = |name: &str, check: fn(&Answers) -> Result<()>| Test {
+        name: name.to_owned(),
+        check: Box::new(move |evidence| check(&Answers::of(evidence)?)),
+    };
+    vec![
+        test("names-are-the-numbers", names),
+        test("json-is-the-text", json),
+        test("json-in-a-file", file),
+        test("json-has-the-status", statuses),
+        test("repeated-runs-are-equal", repeated),
+        test("repeat-keeps-a-failure", failing),
+    ]
+}
+
+/// What each line printed, and its status.
+struct Answers<'a>(BTreeMap<&'a str, (&'a str, &'a str)>);
+
+impl<'a> Answers<'a> {
+    fn of(evidence: &'a Evidence) -> Result<Self> {
+        let mut answers = BTreeMap::new();
+        let mut rest = evidence.output.as_str();
+        while let Some((name, after)) = rest.strip_prefix("@ ").and_then(|rest| rest.split_once('\n')) {
+            let (said, after) =
+                after.split_once("@ ended with ").with_context(|| format!("{name} did not end"))?;
+            let (status, after) = after.split_once('\n').context("no status")?;
+            answers.insert(name, (said, status));
+            rest = after;
+        }
+        Ok(Self(answers))
+    }
+
+    /// What it printed, if it ended with `status`.
+    fn said(&self, name: &str, status: i32) -> Result<&'a str> {
+        let (said, ended) = self.0.get(name).with_context(|| format!("{name} did not run"))?;
+        ensure!(*ended == status.to_string(), "{name} ended with {ended}, expected {status}:\n{said}");
+        Ok(said)
+    }
+
+    fn document(&self, name: &str, status: i32) -> Result<Value> {
+        let said = self.said(name, status)?;
+        let document: Value =
+            serde_json::from_str(said).with_context(|| format!("no JSON of {name}: {said}"))?;
+        ensure!(document["version"] == 1 && document["cpu_name"] == "AMD K8", "{document}");
+        Ok(document)
+    }
+
+    /// Event selects and counts of a line that printed text.
+    fn counts(&self, name: &str) -> Result<Vec<(u32, u64)>> {
+        let all = counts::parse(self.said(name, 0)?)?;
+        ensure!(all.len() == 1 && all[0].events.len() == 2, "{name} printed {all:?}");
+        Ok(all[0].events.clone())
+    }
+}
+
+fn names(answers: &Answers<'_>) -> Result<()> {
+    let numbers = answers.counts(NUMBERS)?;
+    for name in [NAMES, RAW, MANUAL] {
+        let counts = answers.counts(name)?;
+        ensure!(counts == numbers, "{NUMBERS} counted {numbers:?}, {name} {counts:?}");
+    }
+    let said = answers.said(NAMES, 0)?;
+    ensure!(said.contains("  instructions:u\n") && said.contains("  branches:u\n"), "no names in\n{said}");
+    Ok(())
+}
+
+/// The counts of a run in a document, after a look at everything else in it.
+fn run_counts(run: &Value) -> Result<Vec<(u32, u64)>> {
+    ensure!(run["exit_status"] == 0 && run["signal"].is_null(), "{run}");
+    ensure!(run["tsc"].as_u64().is_some_and(|tsc| tsc > 0), "{run}");
+    let events = run["events"].as_array().with_context(|| format!("no events in {run}"))?;
+    let names: Vec<&Value> = events.iter().map(|event| &event["name"]).collect();
+    ensure!(names == ["instructions:u", "branches:u@3"], "{run}");
+    let pmcs: Vec<&Value> = events.iter().map(|event| &event["pmc"]).collect();
+    ensure!(pmcs == [0, 3], "{run}");
+    events
+        .iter()
+        .map(|event| {
+            let number = |field: &str| event[field].as_u64().with_context(|| format!("no {field} in {run}"));
+            Ok((u32::try_from(number("evntsel")?)?, number("count")?))
+        })
+        .collect()
+}
+
+fn json(answers: &Answers<'_>) -> Result<()> {
+    let document = answers.document(JSON, 0)?;
+    ensure!(document["command"] == serde_json::json!(["spin", "000000123456"]), "{document}");
+    ensure!(document["pid"].is_null() && document.get("statistics").is_none(), "{document}");
+    let (text, json) = (answers.counts(NUMBERS)?, run_counts(&document["runs"][0])?);
+    ensure!(text == json, "the text says {text:?}, the JSON {json:?}");
+    Ok(())
+}
+
+fn file(answers: &Answers<'_>) -> Result<()> {
+    let (text, json) = (answers.counts(NUMBERS)?, run_counts(&answers.document(FILE, 0)?["runs"][0])?);
+    ensure!(text == json, "the text says {text:?}, the file {json:?}");
+    Ok(())
+}
+
+fn statuses(answers: &Answers<'_>) -> Result<()> {
+    let run = &answers.document(STATUS, 77)?["runs"][0];
+    ensure!(run["exit_status"] == 77 && run["signal"].is_null(), "{run}");
+    let run = &answers.document(KILLED, 0)?["runs"][0];
+    ensure!(run["exit_status"].is_null() && run["signal"] == 9, "{run}");
+    ensure!(run["events"][0]["count"].as_u64().is_some_and(|count| count > 0), "{run}");
+    Ok(())
+}
+
+/// User-mode counts of a program without a C library do not differ at all; the statistics say so.
+fn repeated(answers: &Answers<'_>) -> Result<()> {
+    let alone = answers.counts(NUMBERS)?;
+    let document = answers.document(REPEATED, 0)?;
+    let runs = document["runs"].as_array().with_context(|| format!("{document}"))?;
+    ensure!(runs.len() == REPEAT, "{} runs", runs.len());
+    for run in runs {
+        let counts = run_counts(run)?;
+        ensure!(counts == alone, "alone {alone:?}, repeated {counts:?}");
+    }
+    let table = answers.said(TABLE, 0)?;
+    for (i, (evntsel, count)) in alone.into_iter().enumerate() {
+        let spread = &document["statistics"]["events"][i];
+        ensure!(spread["mean"] == count as f64 && spread["stddev"] == 0.0, "{count}, but {spread}");
+        ensure!(spread["min"] == count && spread["max"] == count, "{count}, but {spread}");
+        let start = format!("event {evntsel:#010X} ").replacen("0X", "0x", 1);
+        let line = table
+            .lines()
+            .find(|line| line.starts_with(&start))
+            .with_context(|| format!("no {start}in\n{table}"))?;
+        let words: Vec<&str> = line.split_whitespace().skip(2).take(4).collect();
+        let count = count.to_string();
+        ensure!(words == [format!("{count}.00").as_str(), "0.00", &count, &count], "{line}");
+    }
+    Ok(())
+}
+
+/// The first status that is not 0, and all runs all the same.
+fn failing(answers: &Answers<'_>) -> Result<()> {
+    let document = answers.document(FAILING, 5)?;
+    let runs = document["runs"].as_array().with_context(|| format!("{document}"))?;
+    let ended: Vec<&Value> = runs.iter().map(|run| &run["exit_status"]).collect();
+    ensure!(ended == [5, 0, 0], "{ended:?}");
+    Ok(())
+}

@@ -115,7 +115,52 @@ pub(crate) struct Run {
 
 #[cfg(test)]
 mod tests {
+    use libvperfctr::layout::cpu_type;
+
     use super::*;
+    use crate::arguments::{Format, P4, Target};
+    use crate::event;
+    use crate::info::tests::machine;
+    use crate::number::Base;
+
+    fn counting(events: &str, inherit: bool) -> Counting<'_> {
+        Counting {
+            events: event::parse_all(&[events.to_owned()], Base::Hexadecimal { warn: false }).unwrap(),
+            p4: P4 { pebs_enable: 0x0100_0001, pebs_matrix_vert: 1 },
+            inherit,
+            target: Target::Command { words: &[], repeat: None },
+            output: None,
+            format: Format::Text,
+        }
+    }
+
+    #[test]
+    fn a_plan_has_the_events_in_their_order() {
+        let plan = Plan::new(&counting("branches:u@2,0x4100C0", false), &machine(cpu_type::K8)).unwrap();
+        let cpu = plan.control.cpu_control;
+        assert_eq!((cpu.tsc_on, cpu.nractrs, cpu.nrictrs), (1, 2, 0));
+        assert_eq!((cpu.evntsel[0], cpu.pmc_map[0]), (0x0041_00C2, 2));
+        assert_eq!((cpu.evntsel[1], cpu.pmc_map[1]), (0x0041_00C0, 1));
+        assert_eq!((cpu.p4.pebs_enable, cpu.p4.pebs_matrix_vert), (0x0100_0001, 1));
+        assert_eq!(plan.events.iter().map(|event| event.is_named).collect::<Vec<_>>(), [true, false]);
+        assert!(!plan.inherits());
+    }
+
+    #[test]
+    fn children_are_counted_where_the_driver_can() {
+        let mut driver = machine(cpu_type::K8);
+        let error = Plan::new(&counting("cycles", true), &driver).unwrap_err().to_string();
+        assert!(error.contains("does not count the threads and processes"), "{error}");
+        driver.info.extensions = extension::INHERIT;
+        assert_eq!(Plan::new(&counting("cycles", true), &driver).unwrap().control.flags, flag::INHERIT);
+    }
+
+    #[test]
+    fn a_broken_tsc_is_left_alone() {
+        let mut driver = machine(cpu_type::WINCHIP_2);
+        driver.info.cpu_features = 0;
+        assert!(!Plan::new(&counting("instructions", false), &driver).unwrap().tsc_on());
+    }
 
     #[test]
     fn totals_are_own_and_children_of_all_threads() {

@@ -94,5 +94,9 @@ fn count(driver: &Driver, counting: &Counting<'_>) -> Result<ExitCode> {
     };
     output.write(&text).context("cannot write the counts")?;
     let failed = runs.iter().filter_map(|run| run.status).find(|status| !status.success());
+    if counting.format == Format::Text {
+        // The JSON has the signal, and stderr to itself as far as perfex goes.
+        failed.inspect(|status| run::say_if_killed(*status));
+    }
     Ok(failed.map_or(ExitCode::SUCCESS, run::exit_code))
 }

@@ -18,13 +18,17 @@ use rustix::io::Errno;
 use crate::command;
 use crate::counted::{Counted, Plan, Run};
 
-/// The command's own status; 1 with a message if it was killed, as perfex always had it.
+/// The command's own status; 1 if it was killed, as perfex always had it.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(status.code().map_or(1, |code| code as u8))
+}
+
+/// What the exit status does not tell.
+pub(crate) fn say_if_killed(status: ExitStatus) {
     if let Some(signal) = status.signal() {
         let core = if status.core_dumped() { " (core dumped)" } else { "" };
         eprintln!("perfex: command was killed by signal {signal}{core}");
     }
-    ExitCode::from(status.code().map_or(1, |code| code as u8))
 }
 
 /// Run `command` with the plan's control `times` times, one after the other, each to its end. No further one is started

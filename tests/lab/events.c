@@ -352,6 +352,7 @@ int main(void)
 	put("/proc/sys/kernel/perf_event_max_sample_rate", "100000000");
 	put("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 	put("/proc/sys/kernel/nmi_watchdog", "0");
+	put("/proc/sys/kernel/sched_rt_runtime_us", "-1");
 	t_user("", USER);
 	t_modifiers("", USER);
 	t_rings();

@@ -7,18 +7,24 @@ use anyhow::{Context, Result, ensure};
 /// The counts of one `perf stat -x,`, by event.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// Option for output of which [`counts`] are read, and a mark that begins it.
+/// What perf itself writes first into a file.
+const START: &str = "# started on";
+
+/// A script for a program and its counts, of which [`counts`] makes one set. `more` options may lead it into a file.
 pub(super) fn stat(events: &[&str], more: &str, program: &str) -> String {
-    format!("perf stat -x, {more} -e {} {program}", events.join(","))
+    format!("echo '{START}'; perf stat -x, {more} -e {} {program}", events.join(","))
 }
 
-/// All counts in a text: each new set begins with an event that the one before has.
+/// All counts in a text.
 ///
 /// The fields are count, unit, event, variance where there are several runs, nanoseconds, and the percentage of that time in
 /// which the event was on a counter.
 pub(super) fn counts(text: &str) -> Result<Vec<Counts>> {
     let mut all: Vec<Counts> = Vec::new();
     for line in text.lines() {
+        if line.starts_with(START) {
+            all.push(Counts::new());
+        }
         let fields: Vec<&str> = line.split(',').collect();
         let [count, _unit, event, rest @ ..] = &fields[..] else { continue };
         let event = *event;
@@ -38,13 +44,11 @@ pub(super) fn counts(text: &str) -> Result<Vec<Counts>> {
         let percent = rest.get(1).with_context(|| format!("not a line of perf stat: {line}"))?;
         ensure!(*percent == "100.00", "not on a counter all the time: {line}");
         let count = count.parse().with_context(|| format!("not counted: {line}"))?;
-        if all.last().is_none_or(|last| last.contains_key(event)) {
-            all.push(Counts::new());
-        }
-        if let Some(last) = all.last_mut() {
-            last.insert(event.to_owned(), count);
-        }
+        let last = all.last_mut().with_context(|| format!("'{line}' before any start"))?;
+        ensure!(last.insert(event.to_owned(), count).is_none(), "twice in one set: {line}");
     }
+    // Those that went into files.
+    all.retain(|counts| !counts.is_empty());
     Ok(all)
 }
 

@@ -8,6 +8,9 @@
 //! | 2 | P4M2 | yes | yes | |
 //! | 3 and later | P4M3 | yes | | yes |
 //!
+//! Linux's own perf counts wrong on every P4 since 6.1: `p4_pmu_set_period` writes the right value to the counter and
+//! then, for an erratum, once more what was left the time before. perfctr's clients are not concerned.
+//!
 //! A guest's P4 has no hyper-threading: the document's rules for processors without it apply, and as there are no
 //! global-mode counters, those for `is_global` never do.
 

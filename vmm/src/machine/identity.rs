@@ -13,6 +13,11 @@ const VMX: u32 = 1 << 5;
 /// pages, RDTSCP, 64 bits.
 const INTEL_EXTENDED_ECX: u32 = 1 << 8 | 1 << 5 | 1;
 const INTEL_EXTENDED_EDX: u32 = 1 << 29 | 1 << 27 | 1 << 26 | 1 << 20 | 1 << 11;
+/// Features of KVM's leaf 4000_0001 that a guest uses by a hypercall: kicks of halted vCPUs, IPIs, yields. The instruction
+/// is VMCALL for Intel and VMMCALL for AMD, and the guest takes that of the vendor it sees. KVM mends the wrong one by
+/// rewriting the guest's code, which Linux maps read-only: it dies of a page fault.
+const HYPERCALLS: u32 = 1 << 7 | 1 << 11 | 1 << 13;
+const KVM_FEATURES: u32 = 0x4000_0001;
 /// The last extended leaf of Intel's.
 const INTEL_LAST: u32 = 0x8000_0008;
 
@@ -53,6 +58,7 @@ pub(super) fn show(entries: &mut Vec<kvm_cpuid_entry2>, identity: &Identity, nam
                 let text = |i: usize| word(&brand, at + 4 * i);
                 (entry.eax, entry.ebx, entry.ecx, entry.edx) = (text(0), text(1), text(2), text(3));
             }
+            KVM_FEATURES if amd != host_is_amd => entry.eax &= !HYPERCALLS,
             // AMD's first-level caches, and its number of cores.
             0x8000_0005 if !amd => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
             0x8000_0008 if !amd => entry.ecx = 0,
@@ -103,7 +109,7 @@ mod tests {
             entry
         };
         let leaves = [0, 1, 2, 4, 7, 0x8000_0000, 0x8000_0001, 0x8000_0002, 0x8000_0003, 0x8000_0004];
-        let more = [0x8000_0005, 0x8000_0008, 0x8000_000A, 0x8000_001D, 0x4000_0000];
+        let more = [0x8000_0005, 0x8000_0008, 0x8000_000A, 0x8000_001D, 0x4000_0000, KVM_FEATURES];
         let mut entries: Vec<_> = leaves.into_iter().chain(more).map(leaf).collect();
         let facts = model.facts();
         show(&mut entries, &facts.identity.unwrap(), facts.name);
@@ -112,6 +118,21 @@ mod tests {
 
     fn leaf(entries: &[kvm_cpuid_entry2], function: u32) -> Option<[u32; 4]> {
         entries.iter().find(|e| e.function == function).map(|e| [e.eax, e.ebx, e.ecx, e.edx])
+    }
+
+    #[test]
+    fn a_guest_of_the_other_vendor_makes_no_hypercalls() {
+        for (host, model, calls) in [
+            (AMD, Model::AmdV2, true),
+            (AMD, Model::PentiumM, false),
+            (AMD, Model::C3, false),
+            (INTEL, Model::IntelV4, true),
+            (INTEL, Model::C3, true),
+            (INTEL, Model::K8, false),
+        ] {
+            let features = leaf(&shown(host, model), KVM_FEATURES).unwrap()[0];
+            assert_eq!(features, if calls { u32::MAX } else { !HYPERCALLS }, "{model}");
+        }
     }
 
     #[test]

@@ -96,6 +96,7 @@ static int __init door_detect(struct perfctr_info *info)
 		       version, DOOR_VERSION);
 		return -ENODEV;
 	}
+	info->counters = cpuid_eax(DOOR_LEAF_COUNTERS);
 	info->cpu_khz = cpuid_ecx(DOOR_LEAF_COUNTERS);
 	return 0;
 

@@ -39,7 +39,9 @@ struct perfctr_info {
 	__u32 cpu_features;
 	__u32 cpu_khz;
 	__u32 tsc_to_cpu_mult;
-	__u32 _reserved[3];
+	__u32 extensions;	/* beyond 2.7.3; none yet */
+	__u32 counters;		/* programmable, fixed << 8; not in 2.7.3 */
+	__u32 _reserved4;
 };
 
 struct perfctr_cpu_mask {

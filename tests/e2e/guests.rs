@@ -69,7 +69,7 @@ pub(crate) static ALL: [Guest; 9] = [
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
         vcpus: 2,
-        pmu: "auto",
+        pmu: "k8",
         tool: Tool::Pmctest,
         cases: &[
             exact::CASE,
@@ -101,7 +101,7 @@ pub(crate) static ALL: [Guest; 9] = [
         name: "test-6.1-two-vcpus",
         kernel: "6.1",
         vcpus: 2,
-        pmu: "auto",
+        pmu: "k8",
         tool: Tool::Pmctest,
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE],
         last_command: "kill -KILL $$",

@@ -43,6 +43,8 @@ pub struct CpuidLeaf {
 /// The CPUID leaves by which a guest driver finds the door, see [`perfctr_abi::door`].
 pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
     let facts = config.model.facts();
+    // Those that this host has something to count with.
+    let fixed = config.model.cpuid(config.host).architectural.map_or(0, |[_, _, _, edx]| edx & 0x1F);
     let [ebx, ecx, edx] = [0, 4, 8].map(|at| {
         let text = door::SIGNATURE;
         u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
@@ -58,7 +60,7 @@ pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
         },
         CpuidLeaf {
             leaf: door::LEAF_COUNTERS,
-            eax: facts.counters,
+            eax: facts.counters | fixed << 8,
             ebx: facts.width,
             ecx: config.core_khz,
             edx: if config.msr_door && config.rdpmc_faults { door::COUNTERS_RDPMC_WINDOW } else { 0 },

@@ -1,4 +1,4 @@
-//! Guests with less than a K8: each says what it cannot do.
+//! Guests with other models than a K8: what each has, and what it says it cannot do.
 
 use anyhow::{Result, ensure};
 

@@ -17,7 +17,7 @@ use crate::layout::CpuControl;
 pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
 /// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
 pub const LEAF_INTERFACE: u32 = 0x4000_0101;
-/// EAX: number of counters. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags, see
+/// EAX: number of counters; fixed ones, which count one event each, in bits 8 to 15. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags, see
 /// [`COUNTERS_RDPMC_WINDOW`].
 pub const LEAF_COUNTERS: u32 = 0x4000_0102;
 

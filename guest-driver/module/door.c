@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The guest's side of the door: finding it, giving every CPU its page, and
- * the operations, one exit each.
- */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
-#include <linux/cpuhotplug.h>
+/* The operations of the door on a set of counters, one exit each. */
 #include <linux/gfp.h>
 #include <linux/io.h>
-#include <linux/irqflags.h>
-#include <linux/kprobes.h>
 #include <linux/lockdep.h>
 #include <linux/percpu.h>
-#include <linux/smp.h>
-#include <linux/string.h>
-#include <asm/cpufeature.h>
-#include <asm/msr.h>
-#include <asm/processor.h>
 
 #include "door.h"
+#include "pmi.h"
 
 /*
  * How often a control is sent again before its counters are given up. Other
@@ -26,32 +14,13 @@
  */
 #define DOOR_RETRIES	3
 
-static u32 door_msr __ro_after_init;
-static enum cpuhp_state door_cpuhp __ro_after_init;
-static DEFINE_PER_CPU(struct door_page *, door_page);
-
-/*
- * Never oopses and never prints: it runs under the run queue's lock, where
- * printing may deadlock.
- */
-static int door_write(u32 reg, u64 value)
-{
-	return native_write_msr_safe(door_msr + reg, (u32)value, value >> 32);
-}
-
-int door_read(u32 reg, u64 *value)
-{
-	int err;
-
-	*value = native_read_msr_safe(door_msr + reg, &err);
-	return err;
-}
-
-NOKPROBE_SYMBOL(door_read);
-
 static int door_ring(struct door_page *page, u64 op)
 {
 	lockdep_assert_irqs_disabled();
+	/* What an operation does not get to must not tell of the one before. */
+	page->lost = 0;
+	page->lost_prev = 0;
+	page->overflow_prev = 0;
 	if (door_write(DOOR_MSR_DOORBELL, op))
 		return -EIO;
 	return page->result;
@@ -69,6 +38,33 @@ void door_lost(struct door_state *state, int error)
 		state->error = error;
 }
 
+/* Whether there is something to attach when the thread runs. */
+bool door_runs(const struct door_state *state)
+{
+	return state->enabled &&
+	       (!state->stopped || perfctr_cstatus_has_tsc(state->cstatus));
+}
+
+/* From the next resume on only the TSC runs, if it is in the control. */
+void door_stop(struct door_state *state)
+{
+	state->stopped = true;
+	state->page->cstatus = state->cstatus & PERFCTR_CSTATUS_TSC;
+}
+
+/* The opposite: all that is in the control runs from the next resume on. */
+void door_start(struct door_state *state)
+{
+	state->stopped = false;
+	state->page->cstatus = state->cstatus;
+}
+
+/* Whether an overflow may come while it is attached. */
+bool door_interrupts(const struct door_state *state)
+{
+	return !state->stopped && perfctr_cstatus_has_ictrs(state->cstatus);
+}
+
 /* Have the VMM validate the state's control, name it, and set up the page. */
 int door_update_control(struct door_state *state)
 {
@@ -78,9 +74,53 @@ int door_update_control(struct door_state *state)
 	page->next = state->gpa;
 	page->control = state->control;
 	err = door_ring(page, DOOR_UPDATE_CONTROL);
-	if (!err)
+	if (!err) {
 		state->id = page->id;
+		state->cstatus = state->page->cstatus;
+	}
 	return err;
+}
+
+static u64 door_id(const struct door_state *state)
+{
+	return state->stopped ? state->tsc_id : state->id;
+}
+
+/*
+ * Tell the VMM a control that it has forgotten, or that of a TSC alone for the
+ * first time. Without naming the page: i-mode counters keep their starts.
+ */
+static int door_tell_again(struct door_state *state)
+{
+	struct door_page *page = this_cpu_read(door_page);
+	int err;
+
+	page->next = 0;
+	if (state->stopped)
+		page->control = (struct perfctr_cpu_control){ .tsc_on = 1 };
+	else
+		page->control = state->control;
+	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	if (err)
+		return err;
+	if (state->stopped) {
+		state->tsc_id = page->id;
+	} else {
+		state->id = page->id;
+		state->page->k1.id = page->id;
+	}
+	return 0;
+}
+
+/* A period of @state is over: what the VMM said of it. */
+static void door_period_ended(struct door_state *state, u32 overflow)
+{
+	state->attached = false;
+	pmi_disarm(overflow);
+	if (overflow) {
+		state->overflow |= overflow;
+		door_stop(state);
+	}
 }
 
 static int door_detach(struct door_state *state)
@@ -90,10 +130,8 @@ static int door_detach(struct door_state *state)
 
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SUSPEND);
-	state->attached = false;
-	if (!err && page->lost_prev)
-		err = -EIO;
-	return err;
+	door_period_ended(state, page->overflow_prev);
+	return page->lost_prev ? -EIO : err;
 }
 
 void door_suspend(struct door_state *state)
@@ -111,6 +149,7 @@ static int door_attached(struct door_state *state, u32 lost)
 	if (!lost)
 		return 0;
 	door_detach(state);
+	state->overflow = 0;	/* of a period that never was */
 	return -EBUSY;
 }
 
@@ -120,35 +159,49 @@ int door_resume(struct door_state *state)
 	struct door_page *page = this_cpu_read(door_page);
 	int tries, err;
 
+	if (door_interrupts(state))
+		pmi_arm();
 	for (tries = 0; ; tries++) {
 		page->next = state->gpa;
-		page->next_id = state->id;
+		page->next_id = door_id(state);
 		err = door_ring(page, DOOR_RESUME);
 		if (!err)
 			return door_attached(state, page->lost);
-		if (err != -EAGAIN || tries == DOOR_RETRIES)
-			return -EIO;
-		err = door_update_control(state);
+		if (err != -EAGAIN || tries == DOOR_RETRIES) {
+			err = -EIO;
+			break;
+		}
+		err = door_tell_again(state);
 		if (err)
-			return err;
+			break;
 	}
+	pmi_disarm(0);
+	return err;
 }
 
+/* An overflow found on the way stops the counters, as at a suspend. */
 void door_sample(struct door_state *state)
 {
 	struct door_page *page = this_cpu_read(door_page);
+	u32 lost, overflow;
 	int err;
 
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SAMPLE);
-	if (!err && page->lost_prev) {
-		door_detach(state);
+	lost = page->lost_prev;
+	overflow = page->overflow_prev;
+	if (!err && !lost && !overflow)
+		return;
+
+	if (!err)			/* begun anew, but to be stopped */
+		err = door_detach(state);
+	else if (err == -EAGAIN)	/* added up, but not begun anew */
+		err = 0;
+	door_period_ended(state, overflow);
+	if (!err && lost)
 		err = -EIO;
-	} else if (err) {
-		state->attached = false;
-		if (err == -EAGAIN)	/* added up, but not begun anew */
-			err = door_resume(state);
-	}
+	if (!err && door_runs(state))
+		err = door_resume(state);
 	if (err)
 		door_lost(state, err);
 }
@@ -162,12 +215,14 @@ int door_switch(struct door_state *prev, struct door_state *next)
 	struct door_page *page = this_cpu_read(door_page);
 	int err;
 
+	if (door_interrupts(next))
+		pmi_arm();
 	page->prev = prev->gpa;
 	page->next = next->gpa;
-	page->next_id = next->id;
+	page->next_id = door_id(next);
 	err = door_ring(page, DOOR_SWITCH);
-	prev->attached = false;
-	if (page->lost_prev && (!err || err == -EAGAIN))
+	door_period_ended(prev, page->overflow_prev);
+	if (page->lost_prev)
 		door_lost(prev, -EIO);
 
 	switch (err) {
@@ -175,6 +230,8 @@ int door_switch(struct door_state *prev, struct door_state *next)
 		door_lost(prev, err);
 		fallthrough;
 	case 0:
+		if (door_interrupts(next))
+			pmi_arm();
 		return door_attached(next, page->lost);
 	case -EAGAIN:		/* says nothing of @prev, which is suspended */
 		return door_resume(next);
@@ -197,101 +254,4 @@ int door_state_init(struct door_state *state)
 void door_state_destroy(struct door_state *state)
 {
 	free_page((unsigned long)state->page);
-}
-
-/* Runs on each CPU that is or comes online, before it runs user threads. */
-static int door_cpu_online(unsigned int cpu)
-{
-	struct door_page *page = this_cpu_read(door_page);
-
-	if (!page) {
-		page = (void *)get_zeroed_page(GFP_KERNEL);
-		if (!page)
-			return -ENOMEM;
-		this_cpu_write(door_page, page);
-	}
-	if (door_write(DOOR_MSR_PAGE, virt_to_phys(page) | DOOR_PAGE_VALID)) {
-		pr_err("CPU %u: the VMM refused its page\n", cpu);
-		return -EIO;
-	}
-	return 0;
-}
-
-static void door_cpu_withdraw(void *unused)
-{
-	door_write(DOOR_MSR_PAGE, 0);
-}
-
-/*
- * A CPU that is offline now keeps naming its freed page. That does no harm: the
- * VMM looks at a page only when its own CPU rings, and who rings registers first.
- */
-static void door_withdraw(void)
-{
-	int cpu;
-
-	on_each_cpu(door_cpu_withdraw, NULL, 1);
-	for_each_possible_cpu(cpu) {
-		free_page((unsigned long)per_cpu(door_page, cpu));
-		per_cpu(door_page, cpu) = NULL;
-	}
-}
-
-static int __init door_detect(struct perfctr_info *info)
-{
-	u32 eax, signature[3], version;
-
-	if (!boot_cpu_has(X86_FEATURE_HYPERVISOR))
-		goto no_door;
-	cpuid(DOOR_LEAF_SIGNATURE, &eax, &signature[0], &signature[1],
-	      &signature[2]);
-	if (memcmp(signature, DOOR_SIGNATURE, sizeof(signature)) ||
-	    eax < DOOR_LEAF_COUNTERS)
-		goto no_door;
-
-	cpuid(DOOR_LEAF_INTERFACE, &version, &door_msr, &info->cpu_type,
-	      &info->cpu_features);
-	if (version != DOOR_VERSION) {
-		pr_err("perfvisor offers version %u of its counter interface, this driver speaks %u: use the driver that came with that perfvisor\n",
-		       version, DOOR_VERSION);
-		return -ENODEV;
-	}
-	info->cpu_khz = cpuid_ecx(DOOR_LEAF_COUNTERS);
-	return 0;
-
-no_door:
-	pr_err("no perfvisor counters here (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU\n",
-	       DOOR_LEAF_SIGNATURE);
-	return -ENODEV;
-}
-
-bool __init door_has_rdpmc_window(void)
-{
-	return cpuid_edx(DOOR_LEAF_COUNTERS) & DOOR_RDPMC_WINDOW;
-}
-
-int __init door_init(struct perfctr_info *info)
-{
-	int err = door_detect(info);
-
-	if (err)
-		return err;
-	/*
-	 * There is no offline callback, for threads may still be switched on
-	 * a CPU after its last one. The page stays, and waits for the CPU.
-	 */
-	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr:online",
-				door_cpu_online, NULL);
-	if (err < 0) {
-		door_withdraw();
-		return err;
-	}
-	door_cpuhp = err;
-	return 0;
-}
-
-void door_exit(void)
-{
-	cpuhp_remove_state(door_cpuhp);
-	door_withdraw();
 }

@@ -6,6 +6,8 @@
 #ifndef DOOR_H
 #define DOOR_H
 
+#include <linux/percpu-defs.h>
+
 #include "perfctr.h"
 
 #define DOOR_LEAF_SIGNATURE	0x40000100	/* ebx, ecx, edx: DOOR_SIGNATURE */
@@ -44,7 +46,7 @@ struct door_page {
 	__u64 next_id;		/* in: control to resume it with */
 	__u64 id;		/* out: name of the control just accepted */
 	__u32 lost_prev;	/* out: counters of prev that missed something */
-	__u32 reserved0;
+	__u32 overflow_prev;	/* out: i-mode counters of prev that overflowed */
 	__u64 reserved[2];
 	struct perfctr_cpu_control control;	/* in */
 	__u32 pad;
@@ -53,6 +55,7 @@ struct door_page {
 static_assert(sizeof(struct door_page) == 392);
 static_assert(offsetof(struct door_page, id) == 32);
 static_assert(offsetof(struct door_page, lost_prev) == 40);
+static_assert(offsetof(struct door_page, overflow_prev) == 44);
 static_assert(offsetof(struct door_page, control) == 64);
 
 /*
@@ -66,19 +69,32 @@ struct door_state {
 	/* The control, kept for a VMM that has forgotten the id. */
 	struct perfctr_cpu_control control;
 	u64 id;
+	u64 tsc_id;		/* of a control of the TSC alone, once known */
+	u32 cstatus;		/* of the control; the page has what runs */
+	u32 overflow;		/* i-mode counters whose thread is to be told */
 	bool enabled;		/* counts whenever its thread runs */
+	bool stopped;		/* by an overflow: all but the TSC */
 	bool attached;		/* counts now, on this CPU */
 	int error;		/* why counts were lost, for good; or 0 */
 };
 
+/* door_cpu.c */
+DECLARE_PER_CPU(struct door_page *, door_page);
+
 int door_init(struct perfctr_info *info);
 void door_exit(void);
 bool door_has_rdpmc_window(void);
-/* Fails where reading the register is #GP. In any context. */
+/* Both fail where the access is #GP. In any context. */
 int door_read(u32 reg, u64 *value);
+int door_write(u32 reg, u64 value);
 
+/* door.c */
 int door_state_init(struct door_state *state);
 void door_state_destroy(struct door_state *state);
+bool door_runs(const struct door_state *state);
+bool door_interrupts(const struct door_state *state);
+void door_stop(struct door_state *state);
+void door_start(struct door_state *state);
 
 /* The operations. Interrupts must be off. */
 int door_update_control(struct door_state *state);

@@ -8,6 +8,7 @@
 #include <linux/printk.h>
 #include <linux/uaccess.h>
 
+#include "pmi.h"
 #include "rdpmc.h"
 #include "vperfctr.h"
 
@@ -61,9 +62,10 @@ static int __init perfctr_module_init(void)
 	err = door_init(&info);
 	if (err)
 		return err;
+	pmi_init(&info);
 	err = switch_init();
 	if (err)
-		goto close_door;
+		goto stop_pmi;
 	err = syscalls_init();
 	if (err)
 		goto stop_switch;
@@ -74,7 +76,8 @@ static int __init perfctr_module_init(void)
 
 stop_switch:
 	switch_exit();
-close_door:
+stop_pmi:
+	pmi_exit();
 	door_exit();
 	return err;
 }
@@ -84,6 +87,7 @@ static void __exit perfctr_module_exit(void)
 	rdpmc_exit();
 	syscalls_exit();
 	switch_exit();
+	pmi_exit();
 	door_exit();
 }
 

@@ -13,6 +13,12 @@
 #define PERFCTR_ABI_VERSION	0x06000500
 #define PERFCTR_MAX_COUNTERS	18
 
+/* Bits of cpu_features. */
+#define PERFCTR_FEATURE_PCINT	4
+
+/* si_code of an overflow signal: _sifields._pad[0] has its counters. */
+#define SI_PMC_OVF		'P'
+
 /* Holes in both system call tables; the numbers of 2004 belong to others. */
 #define PERFCTR_NR_INFO		387
 #define PERFCTR_NR_OPEN		388
@@ -89,9 +95,16 @@ static inline bool perfctr_cstatus_enabled(__u32 cstatus)
 	return cstatus != 0;
 }
 
+#define PERFCTR_CSTATUS_TSC	0x80000000
+
 static inline bool perfctr_cstatus_has_tsc(__u32 cstatus)
 {
-	return cstatus >> 31;
+	return cstatus & PERFCTR_CSTATUS_TSC;
+}
+
+static inline bool perfctr_cstatus_has_ictrs(__u32 cstatus)
+{
+	return cstatus & 0x7f0000;
 }
 
 static inline unsigned int perfctr_cstatus_nrctrs(__u32 cstatus)

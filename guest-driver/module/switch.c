@@ -66,13 +66,14 @@ static void switch_out(struct preempt_notifier *notifier,
 	if (!prev->counters.attached)
 		return;
 	next = vperfctr_of(next_task);
-	if (!next || !next->counters.enabled) {
+	if (next && door_runs(&next->counters)) {
+		err = door_switch(&prev->counters, &next->counters);
+		if (err)
+			door_lost(&next->counters, err);
+	} else {
 		door_suspend(&prev->counters);
-		return;
 	}
-	err = door_switch(&prev->counters, &next->counters);
-	if (err)
-		door_lost(&next->counters, err);
+	vperfctr_tell_later(prev);
 }
 
 /* In the new thread's context, with interrupts on and preemption off. */
@@ -83,7 +84,7 @@ static void switch_in(struct preempt_notifier *notifier, int cpu)
 	int err;
 
 	local_irq_save(flags);
-	if (state->counters.enabled && !state->counters.attached) {
+	if (door_runs(&state->counters) && !state->counters.attached) {
 		err = door_resume(&state->counters);
 		if (err)
 			door_lost(&state->counters, err);
@@ -107,6 +108,7 @@ static void switch_sample(struct timer_list *timer)
 	local_irq_save(flags);
 	if (state && state->counters.attached) {
 		door_sample(&state->counters);
+		vperfctr_tell(state);
 		vperfctr_begin_sampling();
 	}
 	local_irq_restore(flags);

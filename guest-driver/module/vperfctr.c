@@ -15,9 +15,11 @@
 #include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/printk.h>
+#include <linux/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "pmi.h"
 #include "vperfctr.h"
 
 static struct vperfctr *vperfctr_new(void)
@@ -30,6 +32,7 @@ static struct vperfctr *vperfctr_new(void)
 		kfree(state);
 		return NULL;
 	}
+	vperfctr_overflow_init(state);
 	refcount_set(&state->refs, 1);
 	return state;
 }
@@ -39,7 +42,11 @@ void vperfctr_put(struct vperfctr *state)
 	if (!refcount_dec_and_test(&state->refs))
 		return;
 	door_state_destroy(&state->counters);
-	kfree(state);
+	/* Its irq_work may have run, and the kernel not be done with it. */
+	if (state->teller)
+		kfree_rcu(state, rcu);
+	else
+		kfree(state);
 }
 
 /* Whoever sees a state without owner must see its final sums as well. */
@@ -68,6 +75,8 @@ void vperfctr_unlink_self(struct vperfctr *state)
 	local_irq_save(flags);
 	if (state->counters.attached)
 		door_suspend(&state->counters);
+	if (!(current->flags & PF_EXITING))
+		vperfctr_tell(state);
 	state->counters.enabled = false;
 	state->counters.page->cstatus = 0;
 	vperfctr_unwatch(state);
@@ -147,15 +156,25 @@ static int vperfctr_set_control(struct vperfctr *state,
 
 	if (counters->attached)
 		door_suspend(counters);
+	/* Of the settings that end here, and as they say. */
+	vperfctr_tell(state);
 	counters->enabled = false;
+	counters->stopped = false;
 	page->cstatus = 0;
 	if (counters->error)
 		return -EIO;
+	if (control->cpu_control.nrictrs && !pmi_available())
+		return -EPERM;
 
 	counters->control = control->cpu_control;
 	err = door_update_control(counters);
 	if (err || !perfctr_cstatus_enabled(page->cstatus))
 		return err;
+	/* 0 is no signal: the counters stop, and the mapped page shows it. */
+	if (door_interrupts(counters) && !valid_signal(control->si_signo)) {
+		page->cstatus = 0;
+		return -EINVAL;
+	}
 
 	state->si_signo = control->si_signo;
 	if (!perfctr_cstatus_has_tsc(page->cstatus))
@@ -219,13 +238,19 @@ long vperfctr_unlink(int fd)
 long vperfctr_iresume(int fd)
 {
 	struct vperfctr *state = vperfctr_get(fd);
+	unsigned long flags;
 	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	/* Without i-mode counters no overflow ever stopped it. */
-	err = vperfctr_get_owner(state) == current ? -EPERM : -ESRCH;
+	if (vperfctr_get_owner(state) != current) {
+		err = -ESRCH;
+	} else {
+		local_irq_save(flags);
+		err = vperfctr_go_on(state);
+		local_irq_restore(flags);
+	}
 	vperfctr_put(state);
 	return err;
 }
@@ -238,8 +263,10 @@ static int vperfctr_get_sums(struct vperfctr *state,
 	unsigned int i;
 
 	local_irq_save(flags);
-	if (counters->attached)
+	if (counters->attached) {
 		door_sample(counters);
+		vperfctr_tell(state);
+	}
 	sum->tsc = counters->page->tsc_sum;
 	for (i = 0; i < PERFCTR_MAX_COUNTERS; i++)
 		sum->pmc[i] = counters->page->pmc[i].sum;

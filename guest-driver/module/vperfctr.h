@@ -3,9 +3,11 @@
 #ifndef VPERFCTR_H
 #define VPERFCTR_H
 
+#include <linux/irq_work.h>
 #include <linux/preempt.h>
 #include <linux/refcount.h>
 #include <linux/sched.h>
+#include <linux/types.h>
 
 #include "door.h"
 
@@ -21,6 +23,12 @@ struct vperfctr {
 	struct preempt_notifier notifier;
 	struct door_state counters;
 	int si_signo;
+	/* An overflow on its way to the thread: see overflow.c. */
+	bool telling;
+	struct irq_work tell_irq;
+	struct callback_head tell_task;
+	struct task_struct *teller;	/* NULL if there was none yet */
+	struct rcu_head rcu;
 };
 
 /* vperfctr.c: the object and the calls on it */
@@ -40,6 +48,13 @@ void vperfctr_unwatch(struct vperfctr *state);
 void vperfctr_begin_sampling(void);
 int switch_init(void);
 void switch_exit(void);
+
+/* overflow.c: what an overflow means for a thread */
+void vperfctr_overflow_init(struct vperfctr *state);
+void vperfctr_tell(struct vperfctr *state);
+void vperfctr_tell_later(struct vperfctr *state);
+void vperfctr_pmi(void);
+int vperfctr_go_on(struct vperfctr *state);
 
 /* file.c: file descriptors */
 struct file *vperfctr_file_new(struct vperfctr *state);

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Overflow interrupts. The VMM delivers what the local APIC's LVTPC says; that
+ * is an NMI, so that counters of kernel mode are exact, and because the
+ * kernel's perf has it so: both then work with one setting.
+ *
+ * An NMI may come while this CPU's door is in use. So it looks at nothing but
+ * two flags, and leaves the rest to an interrupt that comes right behind it.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpuhotplug.h>
+#include <linux/irq_work.h>
+#include <linux/kprobes.h>
+#include <linux/printk.h>
+#include <asm/apic.h>
+#include <asm/apicdef.h>
+#include <asm/cpufeature.h>
+#include <asm/nmi.h>
+
+#include "pmi.h"
+#include "vperfctr.h"
+
+#define PMI_HANDLER	"perfctr"
+
+static bool pmi_works __ro_after_init;
+static enum cpuhp_state pmi_cpuhp __ro_after_init;
+DEFINE_PER_CPU(struct pmi_cpu, pmi_cpu);
+/* LVTPC as it was before. */
+static DEFINE_PER_CPU(u32, pmi_lvtpc);
+
+static void pmi_look(struct irq_work *work)
+{
+	vperfctr_pmi();
+}
+
+static DEFINE_PER_CPU(struct irq_work, pmi_work);
+
+/* apic_write() is not for modules. */
+static void pmi_use_nmi(void)
+{
+	apic->write(APIC_LVTPC, APIC_DM_NMI);
+}
+
+/*
+ * Nothing says whose NMI it is. Every handler is asked, and one that nobody
+ * claims alarms the administrator; one that two claim harms nobody. So this one
+ * claims all that come while they may be its own, and one afterwards where an
+ * overflow was seen before its NMI. What is perf's or the watchdog's they find
+ * all the same, and cost here one look at counters that have not overflowed.
+ */
+static int pmi_nmi(unsigned int cmd, struct pt_regs *regs)
+{
+	if (this_cpu_read(pmi_cpu.armed))
+		irq_work_queue(this_cpu_ptr(&pmi_work));
+	else if (this_cpu_read(pmi_cpu.late))
+		this_cpu_write(pmi_cpu.late, false);
+	else
+		return NMI_DONE;
+	/* Intel's processors mask LVTPC when they deliver it. */
+	pmi_use_nmi();
+	return NMI_HANDLED;
+}
+
+NOKPROBE_SYMBOL(pmi_nmi);
+
+static int pmi_cpu_online(unsigned int cpu)
+{
+	this_cpu_write(pmi_lvtpc, apic->read(APIC_LVTPC));
+	pmi_use_nmi();
+	return 0;
+}
+
+/* Overflows of threads that still run here are found when they are switched. */
+static int pmi_cpu_offline(unsigned int cpu)
+{
+	apic->write(APIC_LVTPC, this_cpu_read(pmi_lvtpc));
+	return 0;
+}
+
+static int __init pmi_start(void)
+{
+	struct irq_work *work;
+	int cpu, err;
+
+	if (!boot_cpu_has(X86_FEATURE_APIC))
+		return -ENODEV;
+	/* A module's per-CPU data cannot be born with pointers on 6.1. */
+	for_each_possible_cpu(cpu) {
+		work = per_cpu_ptr(&pmi_work, cpu);
+		*work = IRQ_WORK_INIT_HARD(pmi_look);
+	}
+	err = register_nmi_handler(NMI_LOCAL, pmi_nmi, 0, PMI_HANDLER);
+	if (err)
+		return err;
+	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr/pmi:online",
+				pmi_cpu_online, pmi_cpu_offline);
+	if (err < 0) {
+		unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+		return err;
+	}
+	pmi_cpuhp = err;
+	return 0;
+}
+
+/* Without interrupts there are still all other counters. */
+void __init pmi_init(struct perfctr_info *info)
+{
+	int err;
+
+	if (!(info->cpu_features & PERFCTR_FEATURE_PCINT))
+		return;
+	err = pmi_start();
+	if (err) {
+		pr_warn("no overflow interrupts (error %d)\n", err);
+		info->cpu_features &= ~PERFCTR_FEATURE_PCINT;
+		return;
+	}
+	pmi_works = true;
+}
+
+bool pmi_available(void)
+{
+	return pmi_works;
+}
+
+void pmi_exit(void)
+{
+	int cpu;
+
+	if (!pmi_works)
+		return;
+	cpuhp_remove_state(pmi_cpuhp);
+	unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+	for_each_possible_cpu(cpu)
+		irq_work_sync(per_cpu_ptr(&pmi_work, cpu));
+}

@@ -4,3 +4,6 @@
 pub const INSTRUCTIONS: u32 = 0x0041_00C0;
 /// Retired branches, taken or not.
 pub const BRANCHES: u32 = 0x0041_00C2;
+
+/// Retired instructions in kernel mode (0x20000).
+pub const KERNEL_INSTRUCTIONS: u32 = 0x0042_00C0;

@@ -9,6 +9,7 @@ mod inherit;
 mod leak;
 mod lifetime;
 mod mapping;
+mod overflow;
 mod pointers;
 
 use anyhow::{Result, bail};
@@ -30,6 +31,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     ]
     .into_iter()
     .flatten()
+    .chain(overflow::checks())
 }
 
 /// The part of a check that runs in a process of its own.
@@ -39,6 +41,7 @@ pub(crate) fn child(role: &str) -> Result<()> {
         inherit::KEPT => inherit::kept(),
         inherit::GIVER => inherit::giver(),
         inherit::VICTIM => inherit::victim(),
+        overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }
 }

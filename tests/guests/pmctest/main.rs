@@ -13,6 +13,7 @@
 
 mod checks;
 mod expect;
+mod interrupting;
 mod measured;
 
 use std::process::ExitCode;

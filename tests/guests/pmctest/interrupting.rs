@@ -1,0 +1,200 @@
+//! A thread with interrupting counters, and what its signal handler saw.
+
+#![allow(unsafe_code)] // A signal handler.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::{null, null_mut};
+
+use anyhow::{Result, ensure};
+use libvperfctr::layout::{CpuState, SumCtrs, VperfctrControl};
+use libvperfctr::{ControlBuilder, Counter, Vperfctr, overflow_mask, select, sys};
+use tests::workload::spin;
+
+/// The signal of all checks but those about signals.
+pub(crate) const SIGNAL: c_int = libc::SIGUSR1;
+
+/// What the handler saw, in the thread it ran in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Signals.
+    pub(crate) signals: u64,
+    /// Of them, those with bit i in the mask.
+    pub(crate) with: [u64; 4],
+    /// With another signal number, or without a mask.
+    pub(crate) strange: u64,
+    /// Counts that went on while it ran.
+    pub(crate) moved: u64,
+    /// Refusals of iresume.
+    pub(crate) refused: u64,
+}
+
+/// What the handler is to do besides counting.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Nothing: the counters stay stopped.
+    Leave,
+    /// Let the counters go on.
+    Resume,
+    /// See that the counters stand still, then let them go on.
+    LookAndResume,
+}
+
+const NOTHING: Seen = Seen { signals: 0, with: [0; 4], strange: 0, moved: 0, refused: 0 };
+
+thread_local! {
+    static SEEN: Cell<Seen> = const { Cell::new(NOTHING) };
+    static STATE: Cell<(RawFd, Then)> = const { Cell::new((-1, Then::Leave)) };
+}
+
+extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let mut seen = SEEN.get();
+    seen.signals += 1;
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a good pointer.
+    match overflow_mask(unsafe { &*info }) {
+        Some(mask) if signal == SIGNAL && mask != 0 && mask < 16 => {
+            for (i, with) in seen.with.iter_mut().enumerate() {
+                *with += u64::from(mask >> i & 1);
+            }
+        }
+        _ => seen.strange += 1,
+    }
+    let (fd, then) = STATE.get();
+    // SAFETY: the state whose descriptor this is outlives its counters' signals, see `Interrupted`.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    if then == Then::LookAndResume {
+        let first = counts(fd);
+        spin(100);
+        seen.moved += u64::from(first.is_none() || counts(fd) != first);
+    }
+    if then != Then::Leave {
+        seen.refused += u64::from(sys::iresume(fd).is_err());
+    }
+    SEEN.set(seen);
+}
+
+fn counts(fd: BorrowedFd<'_>) -> Option<[u64; 18]> {
+    let mut sums = SumCtrs::default();
+    // SAFETY: of the size the call writes; the control is not asked for.
+    unsafe { sys::read(fd, &mut sums, null_mut()) }.ok().map(|()| sums.pmc)
+}
+
+/// The counter `pmc` of `event`, which is an event select as of a counter that does not interrupt.
+pub(crate) fn interrupting(event: u32, pmc: u32) -> Counter {
+    Counter { evntsel: event | select::INT, escr: 0, pmc }
+}
+
+/// Interrupting counters of the calling thread.
+pub(crate) struct Interrupted {
+    pub(crate) state: Vperfctr,
+}
+
+impl Interrupted {
+    /// A new state, and a handler for its signals, which finds nothing seen yet.
+    pub(crate) fn new(then: Then) -> Result<Self> {
+        let state = Vperfctr::create()?;
+        handle(SIGNAL)?;
+        STATE.set((state.as_fd().as_raw_fd(), then));
+        SEEN.set(NOTHING);
+        Ok(Self { state })
+    }
+
+    /// The same, counting `event` with `period`, behind an accumulating counter of the same event.
+    pub(crate) fn start(then: Then, event: u32, period: u32) -> Result<Self> {
+        let new = Self::new(then)?;
+        new.state.control(&twice(event, period)?)?;
+        Ok(new)
+    }
+
+    /// What was seen since the last time.
+    pub(crate) fn seen(&self) -> Seen {
+        SEEN.replace(NOTHING)
+    }
+
+    /// The state as it is mapped.
+    pub(crate) fn page(&self) -> Result<CpuState> {
+        Ok(self.state.map()?.state())
+    }
+
+    /// Stop the counters and compare: every period was `period` events long, the accumulating counter of [`twice`] has
+    /// counted the same, and each overflow was told once. Gives the number of overflows.
+    ///
+    /// One may have come one event late: Linux does not set a counter to overflow with its next event, but with the
+    /// one after it (`x86_perf_event_set_period`), should a period be interrupted one event before its end.
+    pub(crate) fn is_exact(&self, period: u32) -> Result<u64> {
+        self.state.stop()?;
+        let (sums, page) = (self.state.sums()?, self.page()?);
+        let seen = self.seen();
+        let [accumulated, counted] = [sums.pmc[0], sums.pmc[1]];
+        ensure!(accumulated == counted, "a-mode {accumulated}, i-mode {counted}, of the same event");
+        let begun = u64::from(page.pmc[1].start.wrapping_add(period));
+        let number = counted / u64::from(period);
+        ensure!(
+            seen == Seen { signals: number, with: [0, number, 0, 0], ..NOTHING },
+            "{counted} events with a period of {period} are {number} overflows, but seen were {seen:?}"
+        );
+        let late = counted.checked_sub(number * u64::from(period) + begun);
+        ensure!(
+            late.is_some_and(|late| late <= 1),
+            "{number} periods of {period} and {begun} events begun are not {counted}: overflows were late"
+        );
+        Ok(number)
+    }
+}
+
+impl Drop for Interrupted {
+    /// No signal may come once the descriptor is closed.
+    fn drop(&mut self) {
+        let _ = self.state.unlink();
+        STATE.set((-1, Then::Leave));
+    }
+}
+
+/// An a-mode counter and an i-mode counter of one event, and the TSC.
+pub(crate) fn twice(event: u32, period: u32) -> Result<VperfctrControl> {
+    let counting = Counter { evntsel: event, escr: 0, pmc: 0 };
+    let builder = ControlBuilder::new().tsc().a_mode(counting).i_mode(interrupting(event, 1), period);
+    Ok(builder.signal(SIGNAL).build()?)
+}
+
+/// Have `signal` handled, for good: other threads of this process may have theirs at the same time.
+fn handle(signal: c_int) -> Result<()> {
+    // SAFETY: the handler does nothing but system calls and writes to its own thread's plain cells.
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(signal, &action, null_mut())
+    };
+    ensure!(done == 0, "sigaction: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Block [`SIGNAL`] for the calling thread, or let it come.
+pub(crate) fn block(blocked: bool) {
+    let how = if blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: a set made here.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, SIGNAL);
+        libc::pthread_sigmask(how, &set, null_mut::<libc::sigset_t>());
+    }
+}
+
+/// Whether [`SIGNAL`] waits for the calling thread.
+pub(crate) fn pending() -> bool {
+    // SAFETY: a set made here.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigpending(&mut set) == 0 && libc::sigismember(&set, SIGNAL) == 1
+    }
+}
+
+/// Sleep in one call; whether it was cut short by a signal.
+pub(crate) fn sleep_is_cut_short(milliseconds: i64) -> bool {
+    let time = libc::timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
+    // SAFETY: a time made here; the rest is not asked for.
+    unsafe { libc::nanosleep(&time, null::<libc::timespec>().cast_mut()) != 0 }
+}

@@ -80,13 +80,16 @@ static int pmi_cpu_offline(unsigned int cpu)
 
 static int __init pmi_start(void)
 {
+	struct irq_work *work;
 	int cpu, err;
 
 	if (!boot_cpu_has(X86_FEATURE_APIC))
 		return -ENODEV;
 	/* A module's per-CPU data cannot be born with pointers on 6.1. */
-	for_each_possible_cpu(cpu)
-		*per_cpu_ptr(&pmi_work, cpu) = IRQ_WORK_INIT_HARD(pmi_look);
+	for_each_possible_cpu(cpu) {
+		work = per_cpu_ptr(&pmi_work, cpu);
+		*work = IRQ_WORK_INIT_HARD(pmi_look);
+	}
 	err = register_nmi_handler(NMI_LOCAL, pmi_nmi, 0, PMI_HANDLER);
 	if (err)
 		return err;

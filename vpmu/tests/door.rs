@@ -52,7 +52,7 @@ fn the_doorbell_needs_a_page_and_cannot_be_read() {
     let mut pmu = vcpu(&ControlTable::new(), 6);
     assert_eq!(pmu.wrmsr(MSR_BASE + MSR_DOORBELL, 1, &mem), MsrOutcome::GpFault);
     assert_eq!(pmu.rdmsr(MSR_BASE + MSR_DOORBELL), MsrOutcome::GpFault);
-    for other in [MSR_BASE - 1, MSR_BASE + 2, 0, u32::MAX, 0xC001_0008] {
+    for other in [MSR_BASE - 1, 0, u32::MAX, 0xC001_0008] {
         assert_eq!(pmu.wrmsr(other, 0, &mem), MsrOutcome::NotMine);
         assert_eq!(pmu.rdmsr(other), MsrOutcome::NotMine);
     }

@@ -65,6 +65,36 @@ impl Guest {
     }
 }
 
+/// As many host counters as are in use, no more: what counts another event than before lets go of the old one first.
+#[test]
+fn counters_given_another_event_make_room_for_it_themselves() {
+    let two = |model| {
+        let config = PmuConfig { model, ..CONFIG };
+        let pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(2));
+        Guest { pmu, mem: memory() }
+    };
+    let mut p5 = two(Model::P5Mmx);
+    p5.set(0x11, 0x96 << 16 | 0x92);
+    p5.run(10);
+    p5.set(0x11, 0x96 << 16 | 0xB0);
+    p5.run(10);
+    assert_eq!((p5.get(0x12), p5.get(0x13)), (1 + 20, 20), "branches then cycles, instructions");
+
+    let mut p4 = two(Model::P4);
+    let (cycles, instructions, branches) =
+        (0x13 << 25 | 1 << 9 | 4, 2 << 25 | 1 << 9 | 4, 6 << 25 | 0xF << 9 | 4);
+    for (escr, value) in [(0x3A2, cycles), (0x3B8, instructions), (0x3CC, branches)] {
+        p4.set(escr, value);
+    }
+    let cccr = |selected: u64| selected << 13 | 3 << 16 | 1 << 12;
+    p4.set(0x360, cccr(6));
+    p4.set(0x36C, cccr(4));
+    p4.run(10);
+    p4.set(0x36C, cccr(5));
+    p4.run(10);
+    assert_eq!((p4.get(0x300), p4.get(0x30C)), (40, 10 + 1), "cycles, instructions then branches");
+}
+
 mod p6 {
     use super::*;
 

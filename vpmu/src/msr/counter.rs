@@ -38,6 +38,12 @@ struct Run {
     start: u64,
 }
 
+/// The slots of all `counters` but number `index`, which is to be given another event.
+pub(super) fn slots_of_others<'a>(counters: impl Iterator<Item = &'a Counter>, index: usize) -> SlotSet {
+    let others = counters.enumerate().filter(|(of, _)| *of != index);
+    others.filter_map(|(_, counter)| counter.slot()).fold(0, |set, slot| set | 1 << slot)
+}
+
 /// What became of a counter that was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {

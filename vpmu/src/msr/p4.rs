@@ -4,7 +4,7 @@
 //! that happens is known when the overflow is found, so partners of waiting counters have an alarm even without an
 //! interrupt. What the guest executes between the overflow and the alarm is missing from the count.
 
-use super::counter::{Counter, Seen};
+use super::counter::{Counter, Seen, slots_of_others};
 use super::{Context, RegisterCounter};
 use crate::family::p4::cccr;
 use crate::host::HostPmu;
@@ -165,7 +165,7 @@ impl P4File {
         let escr = self.escr_of(i).map_or(0, |index| self.escr[index] & !OTHER_THREAD);
         let select = Select { counter: Some(i as u8), escr, ..Select::general(what.into()) };
         let alarm = self.cccr[i] & cccr::OVF_PMI_T0 != 0 || self.waiting_for(i) != 0;
-        let keep = context.keep | self.slots();
+        let keep = context.keep | slots_of_others(self.counters.iter(), i);
         let seen = self.counters[i].apply(self.is_enabled(i), select, alarm, keep, context);
         self.note(i, seen, context);
     }

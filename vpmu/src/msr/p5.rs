@@ -1,6 +1,6 @@
 //! Registers as the P5 has them: one CESR whose halves say what two counters count. No counter interrupts.
 
-use super::counter::Counter;
+use super::counter::{Counter, slots_of_others};
 use super::{Context, RegisterCounter};
 use crate::host::HostPmu;
 use crate::registers::P5Registers;
@@ -68,7 +68,7 @@ impl P5File {
     fn apply<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
         let half = self.halves[i] & !PIN;
         let select = Select { counter: Some(i as u8), ..Select::general(half.into()) };
-        let keep = context.keep | self.slots();
+        let keep = context.keep | slots_of_others(self.counters.iter(), i);
         let _ = self.counters[i].apply(self.is_enabled(i), select, false, keep, context);
     }
 

@@ -1,7 +1,7 @@
 //! Registers as the P6 has them, and as Intel and AMD have extended them ever since: an event select for each counter,
 //! then fixed counters, then global control and status.
 
-use super::counter::{Counter, Seen};
+use super::counter::{Counter, Seen, slots_of_others};
 use super::{Context, RegisterCounter};
 use crate::host::HostPmu;
 use crate::registers::{CounterWrite, Enable, FixedRegisters, P6Registers};
@@ -266,7 +266,7 @@ impl P6File {
         // As it reads while it counts, so that switching it off and on again changes nothing.
         let bit = if self.registers.enable == Enable::Own { ENABLE } else { 0 };
         let select = Select::general(self.evntsel[i] | bit);
-        let keep = context.keep | self.slots_but(i);
+        let keep = context.keep | slots_of_others(self.counters(), i);
         let interrupt = self.evntsel[i] & INT != 0;
         let seen = self.general[i].apply(enabled, select, interrupt, keep, context);
         self.note(i as u32, seen);
@@ -275,7 +275,7 @@ impl P6File {
     fn apply_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
         let enabled = self.fixed_enabled(i);
         let control = self.fixed_control >> (4 * i) & 0xF;
-        let keep = context.keep | self.slots_but(GENERAL + i);
+        let keep = context.keep | slots_of_others(self.counters(), GENERAL + i);
         let select = Select::fixed(i as u8, control);
         let seen = self.fixed[i].apply(enabled, select, control & FIXED_PMI != 0, keep, context);
         self.note(i as u32 + FIXED_SHIFT, seen);
@@ -358,12 +358,6 @@ impl P6File {
 
     pub(super) fn slots(&self) -> SlotSet {
         self.counters().filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
-    }
-
-    /// Those of all counters but number `index` of [`counters`](Self::counters), which is to be given another event.
-    fn slots_but(&self, index: usize) -> SlotSet {
-        let others = self.counters().enumerate().filter(|(of, _)| *of != index);
-        others.filter_map(|(_, counter)| counter.slot()).fold(0, |set, slot| set | 1 << slot)
     }
 
     pub(super) fn deadline(&self, slot: u8) -> Option<u64> {

@@ -44,6 +44,8 @@ pub enum Selects {
     Halves,
     /// The same without levels (WinChip).
     BareHalves,
+    /// P4's CCCRs; what the ESCRs say is [`Layout::setup`].
+    Cccr,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +92,8 @@ pub struct Layout {
     pub events: &'static [(u64, Option<What>)],
     /// The host is of the same make: it gets events with their unit masks.
     pub native: bool,
+    /// Registers that the guest has written before anything else and leaves alone.
+    pub setup: &'static [(u32, u64)],
     /// Most counters of one perfctr control, and whether they can interrupt.
     pub perfctr: (usize, bool),
     /// Whether perfctr samples the time-stamp counter.
@@ -148,6 +152,7 @@ const K7: Layout = Layout {
     rdpmc_first: Some(0),
     events: AMD_EVENTS,
     native: true,
+    setup: &[],
     perfctr: (4, true),
     rdtsc: true,
     tsc: None,
@@ -281,6 +286,67 @@ const WINCHIP: Layout = Layout {
     ..P5MMX
 };
 
+/// What an ESCR counts: its event, levels (user, system), and for a thread the counter and ESCR SELECT to use.
+pub struct Escr {
+    pub number: u32,
+    pub what: What,
+    pub usr: bool,
+    pub os: bool,
+    pub thread: Option<(u32, u64)>,
+}
+
+const fn escr(number: u32, what: What, (usr, os): (bool, bool), thread: Option<(u32, u64)>) -> Escr {
+    Escr { number, what, usr, os, thread }
+}
+
+/// Those that the guest has set up; SDM volume 3B, 20.6.3 and the tables of NetBurst events.
+pub const ESCRS: [Escr; 6] = [
+    escr(0x3B8, What::Instructions, (true, false), Some((12, 4))),
+    escr(0x3CC, What::Branches, (false, true), Some((13, 5))),
+    escr(0x3A2, What::Cycles, (true, true), Some((0, 6))),
+    escr(0x3B9, What::Mispredicted, (true, true), Some((14, 4))),
+    escr(0x3CD, What::Branches, (true, true), None),
+    escr(0x3A3, What::Cycles, (true, false), None),
+];
+
+/// The event and its mask in an ESCR.
+pub const fn escr_event(what: What) -> u64 {
+    match what {
+        What::Instructions => 0x02 << 25 | 1 << 9,
+        What::Branches => 0x06 << 25 | 0xF << 9,
+        What::Cycles => 0x13 << 25 | 1 << 9,
+        What::Mispredicted => 0x03 << 25 | 1 << 9,
+    }
+}
+
+pub const fn escr_levels(usr: bool, os: bool) -> u64 {
+    (usr as u64) << 2 | (os as u64) << 3
+}
+
+const fn escr_setup(i: usize) -> (u32, u64) {
+    (ESCRS[i].number, escr_event(ESCRS[i].what) | escr_levels(ESCRS[i].usr, ESCRS[i].os))
+}
+
+/// In the place of events stands ESCR SELECT.
+const P4: Layout = Layout {
+    name: "p4",
+    counters: 18,
+    layout: Selects::Cccr,
+    selects: &[row(0x360, 1, 18)],
+    values: &[(row(0x300, 1, 18), Write::All)],
+    select_valid: 0xCFFF_F000,
+    events: &[
+        (4, Some(What::Instructions)),
+        (5, Some(What::Branches)),
+        (6, Some(What::Cycles)),
+        (4, Some(What::Mispredicted)),
+        (0, None),
+    ],
+    setup: &[escr_setup(0), escr_setup(1), escr_setup(2), escr_setup(3), escr_setup(4), escr_setup(5)],
+    perfctr: (4, true),
+    ..P6
+};
+
 pub static LAYOUTS: &[Layout] = &[
     K7,
     Layout { name: "k8", ..K7 },
@@ -300,9 +366,17 @@ pub static LAYOUTS: &[Layout] = &[
     Layout { name: "p5", rdpmc_first: None, ..P5MMX },
     P5MMX,
     Layout { name: "cyrix-mii", width: 48, select_valid: 0x7FF, ..P5MMX },
+    P4,
+    Layout { name: "p4m2", select_valid: 0xCFFF_F800, ..P4 },
+    Layout { name: "p4m3", select_valid: 0xCFFF_F800, ..P4 },
     WINCHIP,
     Layout {
         name: "winchip2",
+        events: &[(0x16, Some(What::Instructions)), (0x3F, Some(What::Cycles)), (0x03, None)],
+        ..WINCHIP
+    },
+    Layout {
+        name: "winchip3",
         events: &[(0x16, Some(What::Instructions)), (0x3F, Some(What::Cycles)), (0x03, None)],
         ..WINCHIP
     },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vpmu::sim::Work;
 
 use super::layout::{Layout, Selects, Write};
-use super::select::{ENABLE, INT, Key, fixed_key};
+use super::select::{CCCR_OVF, ENABLE, INT, Key, fixed_key};
 use super::{Register, counted};
 
 #[derive(Clone, Debug)]
@@ -66,13 +66,7 @@ impl Processor {
     }
 
     pub fn general_on(&self, i: usize) -> bool {
-        let switch = match self.layout.layout {
-            Selects::Each => self.select[i] & ENABLE != 0,
-            Selects::First => self.select[0] & ENABLE != 0,
-            Selects::Event | Selects::BareHalves => true,
-            Selects::Halves => self.select[i] & 0xC0 != 0,
-        };
-        switch && self.globally_on(i)
+        self.layout.switched_on(i, &self.select) && self.globally_on(i)
     }
 
     pub fn fixed_on(&self, i: usize) -> bool {
@@ -85,12 +79,15 @@ impl Processor {
         for i in 0..self.general.len() {
             let select = self.select[i];
             let on = self.selected && self.general_on(i);
-            let Some((what, times)) = layout.event(select).filter(|_| on) else { continue };
-            let (usr, os) = layout.levels(select);
+            let Some((what, times)) = layout.event(i, select).filter(|_| on) else { continue };
+            let (usr, os) = layout.levels(i, select);
             let count = counted(what, usr, os, times, work);
-            *self.totals.entry(layout.key(select)).or_default() += count;
+            *self.totals.entry(layout.key(i, select)).or_default() += count;
             let wraps = self.general[i].count(count);
             self.wrapped(i, wraps, layout.interrupts(select));
+            if layout.layout == Selects::Cccr && wraps != 0 {
+                self.select[i] |= CCCR_OVF;
+            }
         }
         for i in 0..self.fixed.len() {
             let control = self.fixed_control >> (4 * i) & 0xF;
@@ -280,7 +277,11 @@ impl Processor {
 
     /// Whether a register depends on what is counted.
     pub fn counts(&mut self, msr: u32) -> bool {
-        self.register(msr).is_some() || self.layout.global.is_some_and(|global| global.status == msr)
+        let layout = self.layout;
+        let overflows = layout.layout == Selects::Cccr && layout.selects[0].find(msr).is_some();
+        overflows
+            || self.register(msr).is_some()
+            || self.layout.global.is_some_and(|global| global.status == msr)
     }
 
     /// The end of a VM: selects are cleared.

@@ -3,8 +3,8 @@
 use perfctr_abi::layout::CpuControl;
 use vpmu::sim::Work;
 
-use super::layout::{Layout, Selects};
-use super::select::{ENABLE, INT, Key, OS, USR, fixed_key};
+use super::layout::{ESCRS, Layout, Selects, escr_event, escr_levels};
+use super::select::{ENABLE, INT, Key, OS, USR, cccr_key, fixed_key};
 use super::{Register, What, counted, sign_extended};
 
 const U: u64 = USR;
@@ -78,20 +78,38 @@ impl Thread {
         let wanted = CONTROLS[n].iter().filter(|wanted| interrupts || wanted.2.is_none()).take(most);
         let mut control = CpuControl { tsc_on: u32::from(layout.rdtsc), ..CpuControl::default() };
         let mut counters = Vec::new();
-        for (i, &(event, levels, ireset)) in wanted.enumerate() {
-            let number = i as u32 + u32::from(layout.layout == Selects::Event);
-            let mut counter = counter(layout, event % F, levels);
+        for &(event, levels, ireset) in wanted {
+            let i = counters.len();
             let enable = if layout.layout == Selects::First && i != 0 { 0 } else { ENABLE };
-            let interrupt = if ireset.is_some() { INT } else { 0 };
-            let event = layout.events[event % F % known(layout)].0;
-            control.evntsel[i] = layout.compose(event, levels | enable | interrupt) as u32;
-            control.pmc_map[i] = number;
-            if wanted_fixed(layout, CONTROLS[n].get(i).map_or(0, |wanted| wanted.0)) {
-                let fixed = (CONTROLS[n][i].0 - F) as u32;
-                counter = fixed_counter(layout, fixed, levels);
-                control.evntsel[i] = (levels | enable | interrupt) as u32;
+            let bits = levels | enable | if ireset.is_some() { INT } else { 0 };
+            let number = i as u32 + u32::from(layout.layout == Selects::Event);
+            let mut counter = if event >= F && layout.fixed.is_some() {
+                let fixed = (event - F) as u32;
+                control.evntsel[i] = bits as u32;
                 control.pmc_map[i] = 0x4000_0000 | fixed;
-            }
+                fixed_counter(layout, fixed, levels)
+            } else if layout.layout == Selects::Cccr {
+                let escr = &ESCRS[event % F % 4];
+                let (number, selected) = escr.thread.unwrap();
+                // Each of these events has one counter.
+                if control.pmc_map[..i].contains(&number) {
+                    continue;
+                }
+                let escr_levels = escr_levels(levels & USR != 0, levels & OS != 0);
+                control.evntsel[i] = layout.compose(selected, bits) as u32;
+                control.p4.escr[i] = (escr_event(escr.what) | escr_levels) as u32;
+                control.pmc_map[i] = number;
+                let key = cccr_key(number as usize, control.evntsel[i].into(), escr_levels);
+                counter(escr.what, levels, 1, key)
+            } else {
+                let select = layout.compose(layout.events[event % F % known(layout)].0, bits);
+                control.evntsel[i] = select as u32;
+                control.pmc_map[i] = number;
+                let (what, times) = layout.event(i, select).unwrap();
+                let (usr, os) = layout.levels(i, select);
+                let counter = counter(what, 0, times, layout.key(i, select));
+                Counter { how: (usr, os, times), ..counter }
+            };
             control.ireset[i] = ireset.unwrap_or(0);
             control.nractrs += u32::from(ireset.is_none());
             control.nrictrs += u32::from(ireset.is_some());
@@ -173,22 +191,15 @@ fn known(layout: &Layout) -> usize {
     layout.events.iter().filter(|event| event.1.is_some()).count()
 }
 
-fn wanted_fixed(layout: &Layout, event: usize) -> bool {
-    event >= F && layout.fixed.is_some()
-}
-
-fn counter(layout: &Layout, event: usize, levels: u64) -> Counter {
-    let select = layout.compose(layout.events[event % known(layout)].0, levels);
-    let ((usr, os), (what, times)) = (layout.levels(select), layout.event(select).unwrap());
-    let how = (usr, os, times);
-    Counter { what, how, key: layout.key(select), sum: 0, seen: 0, interrupting: None }
+fn counter(what: What, levels: u64, times: u64, key: Key) -> Counter {
+    let how = (levels & USR != 0, levels & OS != 0, times);
+    Counter { what, how, key, sum: 0, seen: 0, interrupting: None }
 }
 
 fn fixed_counter(layout: &Layout, number: u32, levels: u64) -> Counter {
     let what = layout.fixed.unwrap().what[number as usize].unwrap();
     let (usr, os) = (levels & USR != 0, levels & OS != 0);
-    let key = fixed_key(number.into(), u64::from(os) | u64::from(usr) << 1);
-    Counter { what, how: (usr, os, 1), key, sum: 0, seen: 0, interrupting: None }
+    counter(what, levels, 1, fixed_key(number.into(), u64::from(os) | u64::from(usr) << 1))
 }
 
 impl Interrupting {

@@ -13,9 +13,9 @@ use vpmu::sim::{Executed, SimPmu, Work};
 use vpmu::{ControlTable, PmuConfig, VirtualPmu};
 
 use crate::guest::{CONFIG, Driver, state, state_page};
-use crate::hardware::layout::Layout;
+use crate::hardware::layout::{Layout, Selects};
 use crate::hardware::processor::Processor;
-use crate::hardware::select::{Key, fixed_key};
+use crate::hardware::select::{Key, cccr_key, fixed_key};
 use crate::hardware::thread::Thread;
 use step::{Exit, Step};
 
@@ -95,14 +95,16 @@ impl<'a> World<'a> {
                 seen: BTreeMap::new(),
             }
         });
-        Self {
+        let mut world = Self {
             setup,
             layout: setup.layout,
             exact: setup.exact,
             mem,
             vcpus: vcpus.collect(),
             threads: vec![Thread::default(); THREADS],
-        }
+        };
+        (0..VCPUS).for_each(|vcpu| world.set_up(vcpu));
+        world
     }
 
     /// The thread that runs on a vCPU.
@@ -232,6 +234,7 @@ impl<'a> World<'a> {
         assert!(!on.driver.pmu.take_pmi());
         let set = perfctr_abi::door::MSR_BASE + perfctr_abi::door::MSR_PAGE;
         assert_eq!(on.driver.pmu.wrmsr(set, page | 1, self.mem), vpmu::MsrOutcome::Handled);
+        self.set_up(vcpu);
         self.check_vcpu(vcpu);
     }
 
@@ -274,7 +277,10 @@ impl<'a> World<'a> {
             let select = row.select;
             let key = match select.fixed {
                 Some(number) => fixed_key(number.into(), select.evntsel & 3),
-                None => self.layout.key(select.evntsel),
+                None if self.layout.layout == Selects::Cccr => {
+                    cccr_key(select.counter.unwrap().into(), select.evntsel, u64::from(select.escr) & 0xC)
+                }
+                None => self.layout.key(0, select.evntsel),
             };
             *totals.entry(key).or_default() += row.total;
         }

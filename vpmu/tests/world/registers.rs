@@ -4,9 +4,21 @@ use perfctr_abi::door::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
 use vpmu::MsrOutcome;
 
 use super::World;
+use crate::hardware::layout::Selects;
 use crate::hardware::processor::Access;
 
+/// What starts one P4 counter after another, which the model does not know.
+const CASCADE: u64 = 1 << 30 | 1 << 11;
+
 impl World<'_> {
+    /// The registers that the guest writes once.
+    pub(super) fn set_up(&mut self, vcpu: usize) {
+        for &(msr, value) in self.layout.setup {
+            let outcome = self.vcpus[vcpu].driver.pmu.wrmsr(msr, value, self.mem);
+            assert_eq!(outcome, MsrOutcome::Handled, "{msr:#x}");
+        }
+    }
+
     fn write(&mut self, vcpu: usize, msr: u32, value: u64) {
         let on = &mut self.vcpus[vcpu];
         let outcome = on.driver.pmu.wrmsr(msr, value, self.mem);
@@ -43,9 +55,9 @@ impl World<'_> {
         let i = counter % layout.counters;
         let select = self.vcpus[vcpu].processor.select[i];
         if layout.halves() {
-            self.write_half(vcpu, i, select ^ bit >> 10 & 0xC0);
+            self.write_half(vcpu, i, select ^ layout.turned(bit));
         } else {
-            self.write(vcpu, layout.selects[0].at(i), select ^ bit);
+            self.write(vcpu, layout.selects[0].at(i), select ^ layout.turned(bit));
         }
     }
 
@@ -80,7 +92,8 @@ impl World<'_> {
 
     pub(super) fn write_any(&mut self, vcpu: usize, msr: usize, value: u64) {
         let msr = self.any_register(msr);
-        self.write(vcpu, msr, value);
+        let cascades = self.layout.layout == Selects::Cccr && self.layout.selects[0].find(msr).is_some();
+        self.write(vcpu, msr, if cascades { value & !CASCADE } else { value });
     }
 
     pub(super) fn read_any(&mut self, vcpu: usize, msr: usize) {

@@ -53,7 +53,7 @@ const EXPECTED: [Expected; 26] = [
         "five-counters",
         "perfex -e 0x4100C0 -e 0x4100C0 -e 0x4100C0 -e 0x4100C0 -e 0x4100C0 true",
         1,
-        &["5 events asked for, and this AMD K8 has 4 counters"],
+        &["5 events asked for, and this AMD", "has 4 counters"],
     ),
     expected(
         "twice-one-counter",
@@ -73,7 +73,7 @@ const EXPECTED: [Expected; 26] = [
     expected("complete-raw-code", "perfex -e r4100c0 true", 1, &["0x410000", "0x004100C0"]),
     expected("process-and-command", "perfex -p 1 true", 1, &["exclude one another"]),
     expected("no-runs", "perfex -r 0 true", 1, &["--repeat"]),
-    expected("info", "perfex -i", 0, &["abi_version\t\t0x06000500", "AMD K8", "rdtsc", "cpu_nrctrs\t\t4"]),
+    expected("info", "perfex -i", 0, &["abi_version\t\t0x06000500", "(AMD ", "rdtsc", "cpu_nrctrs\t\t4"]),
     expected("long-list", "perfex -L", 0, &["RETIRED_INSTRUCTIONS:0xC0:0xF:0x0:"]),
     expected("help", "perfex -h", 0, &["evntsel[/escr][@pmc]"]),
 ];

@@ -8,11 +8,13 @@
 mod apic_guest;
 mod door;
 mod guest;
+mod guest_code;
 mod kernel;
 mod lvtpc;
 mod machine;
 mod rdpmc;
 mod run_command;
+mod sources;
 mod test_kernels;
 
 fn main() -> std::process::ExitCode {

@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Run the script on a machine of this model, with counts of [`StepPmu`].
 fn check(pmu: PmuConfig, script: &Script) -> perfvisor::dump::VcpuDump {
-    let program = Program { main: script.steps.clone(), handler: Vec::new() };
+    let program = Program { main: script.steps.clone(), handlers: Vec::new() };
     let (results, mut dumps) = run_programs(pmu, &[program], |_| StepPmu::default(), |_| None);
     script.check(pmu.model, &results[0].main);
     dumps.remove(0)

@@ -48,13 +48,13 @@ pub(crate) enum Step {
     /// it was interrupted.
     InterruptedRounds,
     InterruptedAt,
-    /// Take interrupts (as from the beginning), or not.
-    Interrupts(bool),
+    /// From now on execute this one of the program's handlers; 0 from the beginning.
+    Handler(usize),
 }
 
 impl Step {
-    /// Number, argument and value, as `guest_code.rs` has them.
-    fn encode(self) -> [u64; 3] {
+    /// Number, argument and value, as `guest_code.rs` has them. `places`: of handlers.
+    fn encode(self, places: &[u64]) -> [u64; 3] {
         let (kind, argument, value) = match self {
             Self::WriteMsr(msr, value) => (1u64, u64::from(msr), value),
             Self::ReadMsr(msr) => (2, u64::from(msr), 0),
@@ -72,7 +72,7 @@ impl Step {
             Self::CpuidMore(leaf) => (14, u64::from(leaf), 0),
             Self::InterruptedRounds => (15, 0, 0),
             Self::InterruptedAt => (16, 0, 0),
-            Self::Interrupts(on) => (17, u64::from(on), 0),
+            Self::Handler(number) => (17, places[number], 0),
         };
         [kind, argument, value]
     }
@@ -95,11 +95,11 @@ impl Given {
     }
 }
 
-/// What a vCPU executes: its main script, and a script each time it is interrupted.
+/// What a vCPU executes: its main script, and one of its handlers each time it is interrupted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Program {
     pub(crate) main: Vec<Step>,
-    pub(crate) handler: Vec<Step>,
+    pub(crate) handlers: Vec<Vec<Step>>,
 }
 
 /// What the steps of a [`Program`] gave.
@@ -111,7 +111,7 @@ pub(crate) struct Results {
 
 /// A bzImage whose 64-bit entry is the interpreter, with `script` behind it.
 pub(crate) fn image(script: &[Step]) -> Vec<u8> {
-    image_of(&[Program { main: script.to_vec(), handler: Vec::new() }])
+    image_of(&[Program { main: script.to_vec(), handlers: Vec::new() }])
 }
 
 /// The same with a program for each vCPU; those after the first have to be woken.
@@ -120,14 +120,22 @@ fn image_of(programs: &[Program]) -> Vec<u8> {
     let mut table = vec![0u64; 1 + 2 * MOST_VCPUS];
     table[0] = programs.len() as u64;
     let mut scripts = Vec::new();
-    let mut place = table.len() * 8;
+    let mut end = table.len() as u64 * 8;
     for (i, program) in programs.iter().enumerate() {
-        for (j, script) in [&program.main, &program.handler].into_iter().enumerate() {
-            table[1 + 2 * i + j] = place as u64;
-            scripts.extend(script.iter().flat_map(|step| step.encode()));
+        let mut place = |script: &Vec<Step>| {
+            let at = end;
+            end += 24 * (script.len() as u64 + 1);
+            at
+        };
+        let main = place(&program.main);
+        let mut handlers: Vec<u64> = program.handlers.iter().map(place).collect();
+        for script in [&program.main].into_iter().chain(&program.handlers) {
+            scripts.extend(script.iter().flat_map(|step| step.encode(&handlers)));
             scripts.extend([0; 3]);
-            place += 24 * (script.len() + 1);
         }
+        // Without a handler, the end of the main script is an empty one.
+        handlers.push(main + 24 * program.main.len() as u64);
+        (table[1 + 2 * i], table[2 + 2 * i]) = (main, handlers[0]);
     }
     let mut body = vec![0u8; 0x200];
     body.extend(code());
@@ -264,13 +272,13 @@ where
 
 /// Wait until the machine says that it stops.
 pub(crate) fn wait(machine: &Machine) -> Stop {
-    for _ in 0..2000 {
+    for _ in 0..6000 {
         if let Some(stop) = machine.stop() {
             return stop;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("the guest did not stop within 10 s");
+    panic!("the guest did not stop within 30 s");
 }
 
 /// Run `script` on the first of `vcpus` vCPUs.
@@ -294,8 +302,20 @@ where
     H: HostPmu + 'static,
     F: Fn(u64) -> H + Clone + Send + 'static,
 {
-    let (machine, serial) = machine_of(Some(pmu), programs.len() as u32, &image_of(programs), host);
+    // The kick that starts a vCPU may come late. The vCPU has to have seen it before its guest begins: the engine reads its
+    // counters at every kick.
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let opened = {
+        let gate = Arc::clone(&gate);
+        move |offset| {
+            drop(gate.lock());
+            host(offset)
+        }
+    };
+    let (machine, serial) = machine_of(Some(pmu), programs.len() as u32, &image_of(programs), opened);
     machine.run();
+    drop(closed);
     let stop = meanwhile(&machine).unwrap_or_else(|| wait(&machine));
     assert_eq!(stop, Stop::PowerOff, "{}", pmu.model);
     let dumps = machine.end();

@@ -25,7 +25,7 @@ pub(crate) const fn vectors(cpu: u64) -> u64 {
 
 // The first vCPU is entered in long mode with an identity map, by the 64-bit boot protocol; the others in real mode, by
 // INIT and SIPI with vector 8. A step is three quadwords: kind, argument, value. A result is two: whether it faulted, the
-// value. After the code: the number of scripts, then for each vCPU the offsets of its main and its handler's script.
+// value. After the code: the number of programs, then for each vCPU the offsets of its main script and of its handler.
 core::arch::global_asm!(
     ".pushsection .rodata.bare_guest, \"a\"",
     ".balign 16",
@@ -308,12 +308,11 @@ core::arch::global_asm!(
     "sub r14, rax",
     "jmp 5f",
     "26:",
-    "test ecx, ecx",
-    "jz 8f",
-    "sti",
-    "jmp 5f",
-    "8:",
-    "cli",
+    "lea rax, [rip + bare_guest_end]",
+    "add rax, rcx",
+    "mov rdi, rsp",
+    "and rdi, -0x10000",
+    "mov [rdi + 32], rax",
     "jmp 5f",
     // The result is edx:eax, or r14.
     "6:",

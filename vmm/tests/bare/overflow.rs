@@ -4,13 +4,15 @@
 //! With counts of [`StepPmu`] an overflow is at a known access, with those of [`ClockPmu`] it comes at any time and has to
 //! get the vCPU out of its guest.
 
+use std::time::{Duration, Instant};
+
 use libtest_mimic::Trial;
 use perfvisor::devices::ports::Stop;
 use perfvisor::dump::VcpuDump;
 use perfvisor::machine::Machine;
 use vpmu::{Model, PmuConfig};
 
-use crate::guest::{Given, Program, Results, Step, pmu, run_programs};
+use crate::guest::{Given, Program, Step, pmu, run_programs};
 use crate::guest_code::{VECTOR, nmis, vectors};
 use crate::programming::{Counter, counters};
 use crate::sources::{ClockPmu, StepPmu};
@@ -68,15 +70,13 @@ fn before(counter: &Counter, events: u64) -> Step {
     Step::WriteMsr(counter.msr, 0u64.wrapping_sub(events) & u64::MAX >> (64 - counter.width))
 }
 
-/// A handler that looks at LVTPC and at the status, clears that, has the counter overflow again after `period`, and ends the
-/// interrupt. LVTPC is written if the handler is to unmask.
-fn handler(counter: &Counter, period: u64, lvtpc: Option<u64>) -> Vec<Step> {
+/// A handler that looks at LVTPC and at the status, clears that, unmasks, ends the interrupt, and has the counter overflow
+/// again after `period`.
+fn handler(counter: &Counter, period: u64, lvtpc: u64) -> Vec<Step> {
     let mut steps = vec![Step::ReadMsr(LVTPC)];
     steps.extend(counter.overflow.read().map(|(read, _)| read));
     steps.extend(counter.overflow.clear());
-    steps.extend(lvtpc.map(|lvtpc| Step::WriteMsr(LVTPC, lvtpc)));
-    steps.push(Step::WriteMsr(EOI, 0));
-    steps.push(before(counter, period));
+    steps.extend([Step::WriteMsr(LVTPC, lvtpc), Step::WriteMsr(EOI, 0), before(counter, period)]);
     steps
 }
 
@@ -96,111 +96,135 @@ fn pmis(dump: &VcpuDump) -> u64 {
 
 /// Each counter in turn overflows at every second access.
 fn each(model: Model) {
-    const ROUNDS: usize = 5;
+    const ROUNDS: u64 = 4;
     let period = 2 * StepPmu::STEP;
-    for counter in interrupting(model) {
-        for (lvtpc, count) in [(NMI, nmis(0)), (VECTOR, vectors(0))] {
-            let mut main = apic(lvtpc).to_vec();
-            main.push(before(&counter, period));
+    let list: Vec<Counter> = interrupting(model).collect();
+    let (mut main, mut handlers, mut told) = (apic(NMI).to_vec(), Vec::new(), 0);
+    for counter in &list {
+        for (lvtpc, counts) in [(NMI, nmis(0)), (VECTOR, vectors(0))] {
+            main.extend([
+                Step::Handler(handlers.len()),
+                Step::WriteMsr(LVTPC, lvtpc),
+                Step::Store(counts, 0),
+            ]);
+            main.push(before(counter, period));
             main.extend(&counter.on_int);
-            main.extend([Step::ReadMsr(counter.msr); 2 * ROUNDS]);
+            main.extend([Step::ReadMsr(counter.msr); 2 * ROUNDS as usize]);
             main.extend(&counter.off);
-            main.push(Step::Load(count));
-            let program = Program { main, handler: handler(&counter, period, Some(lvtpc)) };
-            let steps = program.handler.len();
-            let (results, dumps) = run_programs(pmu(model), &[program], |_| StepPmu::default(), |_| None);
-            let Results { main, handler } = &results[0];
-            assert_eq!(main.last(), Some(&Given::Value(ROUNDS as u64)), "{model} {:#x}", counter.msr);
-            assert_eq!((handler.len(), pmis(&dumps[0])), (ROUNDS * steps, ROUNDS as u64), "{model}");
-            for handled in handler.chunks(steps) {
-                check_handled(model, &counter, lvtpc, handled);
-            }
+            main.push(Step::Await(counts, ROUNDS));
+            handlers.push(handler(counter, period, lvtpc));
+            told += ROUNDS;
         }
     }
+    let program = Program { main, handlers };
+    let (results, dumps) = run_programs(pmu(model), &[program.clone()], |_| StepPmu::default(), |_| None);
+    assert!(!results[0].main.contains(&Given::Fault), "{model}");
+    assert_eq!(pmis(&dumps[0]), told, "{model}");
+    let mut handled = &results[0].handler[..];
+    for (i, handler) in program.handlers.iter().enumerate() {
+        let lvtpc = if i % 2 == 0 { NMI } else { VECTOR };
+        for _ in 0..ROUNDS {
+            let (this, others) = handled.split_at(handler.len());
+            check_handled(model, &list[i / 2], lvtpc, this);
+            handled = others;
+        }
+    }
+    assert!(handled.is_empty(), "{model}: {handled:x?}");
 }
 
 /// Masked: no interrupt, and the status is there. A handler that does not unmask: one interrupt where delivery masks.
 fn as_lvtpc_says(model: Model) {
+    const OVERFLOWS: u64 = 3;
     let counter = interrupting(model).last().unwrap();
     let period = 2 * StepPmu::STEP;
-    let masks = model.facts().lvtpc_masks;
-    for (lvtpc, delivered) in [(NMI | MASKED, 0), (VECTOR | MASKED, 0), (NMI, 1), (VECTOR, 1)] {
-        let mut main = apic(lvtpc).to_vec();
+    let (status, bit) = counter.overflow.read().unwrap_or((Step::Load(0), 0));
+    let (mut main, mut wanted) = (apic(NMI).to_vec(), Vec::new());
+    for (lvtpc, delivers) in [(NMI | MASKED, false), (VECTOR | MASKED, false), (NMI, true), (VECTOR, true)] {
+        main.extend([Step::WriteMsr(LVTPC, lvtpc), Step::Store(nmis(0), 0), Step::Store(vectors(0), 0)]);
+        main.extend(counter.overflow.clear());
         main.extend(&counter.on_int);
-        for _ in 0..3 {
+        for _ in 0..OVERFLOWS {
             main.push(before(&counter, period));
             main.extend([Step::ReadMsr(counter.msr); 2]);
         }
-        main.extend(counter.overflow.read().map(|(read, _)| read));
+        main.push(status);
         main.extend(&counter.off);
         main.extend([Step::ReadMsr(LVTPC), Step::Load(nmis(0)), Step::Load(vectors(0))]);
-        let program = Program { main, handler: vec![Step::WriteMsr(EOI, 0)] };
-        let (results, dumps) = run_programs(pmu(model), &[program], |_| StepPmu::default(), |_| None);
-        let delivered = if masks { delivered } else { 3 * delivered };
-        let main = &results[0].main;
-        let end = &main[main.len() - 3..];
-        let masked = if masks { MASKED } else { 0 };
-        assert_eq!(end[0], Given::Value(lvtpc | masked * u64::from(delivered > 0)), "{model}");
-        let counts = if lvtpc & NMI != 0 { [delivered, 0] } else { [0, delivered] };
-        assert_eq!(end[1..], counts.map(Given::Value), "{model} LVTPC {lvtpc:#x}");
-        assert_eq!(pmis(&dumps[0]), 3, "{model}: each was told to the local APIC");
-        if let Some((_, bit)) = counter.overflow.read() {
-            let status = main[main.len() - 4 - counter.off.len()];
-            assert_ne!(status.value() & bit, 0, "{model}: status under a mask");
-        }
+        let masks = delivers && model.facts().lvtpc_masks;
+        let count = if masks { 1 } else { OVERFLOWS * u64::from(delivers) };
+        let counts = if lvtpc & NMI != 0 { [count, 0] } else { [0, count] };
+        let left = if masks { lvtpc | MASKED } else { lvtpc };
+        wanted.push((main.len(), lvtpc, [left, counts[0], counts[1]].map(Given::Value)));
     }
+    let program = Program { main, handlers: vec![vec![Step::WriteMsr(EOI, 0)]] };
+    let (results, dumps) = run_programs(pmu(model), &[program], |_| StepPmu::default(), |_| None);
+    for (end, lvtpc, wanted) in &wanted {
+        let given = &results[0].main[..*end];
+        let (given, last) = given.split_at(end - 3);
+        assert_eq!(last, wanted, "{model} LVTPC {lvtpc:#x}: what is left of it, NMIs, vectors");
+        let status = given[given.len() - 1 - counter.off.len()].value();
+        assert_eq!(status & bit, bit, "{model} LVTPC {lvtpc:#x}: the status");
+    }
+    let told = OVERFLOWS * wanted.len() as u64;
+    assert_eq!(pmis(&dumps[0]), told, "{model}: each was told to the local APIC");
 }
 
-/// A program that has `counter` overflow every `period` nanoseconds until `rounds` interrupts have been handled.
-fn by_the_clock(
-    counter: &Counter,
-    period: u64,
-    rounds: u64,
-    lvtpc: u64,
-    wait: fn(u64, u64) -> Step,
-) -> Program {
-    let count = if lvtpc & NMI != 0 { nmis(0) } else { vectors(0) };
-    let mut main = apic(lvtpc).to_vec();
-    main.push(before(counter, period));
-    main.extend(&counter.on_int);
-    main.push(wait(count, rounds));
-    main.extend(&counter.off);
-    // One that overflowed before it was stopped has been delivered by now.
-    main.push(Step::Load(count));
-    Program { main, handler: handler(counter, period, Some(lvtpc)) }
-}
-
+/// `counter` overflows every so often, by the clock, until the guest has handled so many interrupts.
 fn at_any_time(model: Model) {
     const ROUNDS: u64 = 10;
     const PERIOD: u64 = 300_000;
     let counter = interrupting(model).next().unwrap();
-    let storm: fn(&Machine) -> Option<Stop> = |machine| {
-        loop {
-            if let Some(stop) = machine.stop() {
-                return Some(stop);
-            }
-            // An end between the question and the answer closes the channel.
-            machine.remotes().iter().for_each(|remote| drop(remote.dump().recv()));
-        }
-    };
-    for (lvtpc, wait, meanwhile) in [
-        (NMI, Step::Await as fn(u64, u64) -> Step, (|_| None) as fn(&Machine) -> Option<Stop>),
-        (VECTOR, Step::HaltUntil, |_| None),
-        (NMI, Step::HaltUntil, storm),
-        (VECTOR, Step::Await, storm),
-    ] {
-        let program = by_the_clock(&counter, PERIOD, ROUNDS, lvtpc, wait);
-        let steps = program.handler.len();
-        let (results, dumps) = run_programs(pmu(model), &[program], |_| ClockPmu::default(), meanwhile);
-        let Results { main, handler } = &results[0];
-        let handled = main[main.len() - 1].value();
-        assert!(handled >= ROUNDS, "{model}: {handled}");
-        assert_eq!(handler.len(), handled as usize * steps, "{model}");
-        assert_eq!(pmis(&dumps[0]), handled, "{model}: none lost, none doubled");
-        for handled in handler.chunks(steps) {
-            check_handled(model, &counter, lvtpc, handled);
-        }
+    let phases: [(u64, u64, fn(u64, u64) -> Step); 4] = [
+        (NMI, nmis(0), Step::Await),
+        (VECTOR, vectors(0), Step::HaltUntil),
+        (NMI, nmis(0), Step::HaltUntil),
+        (VECTOR, vectors(0), Step::Await),
+    ];
+    let (mut main, mut handlers, mut ends) = (apic(NMI).to_vec(), Vec::new(), Vec::new());
+    for (lvtpc, counts, wait) in phases {
+        main.extend([Step::Handler(handlers.len()), Step::WriteMsr(LVTPC, lvtpc), Step::Store(counts, 0)]);
+        main.push(before(&counter, PERIOD));
+        main.extend(&counter.on_int);
+        main.push(wait(counts, ROUNDS));
+        main.extend(&counter.off);
+        // One that overflowed before it was stopped has been delivered by now.
+        main.push(Step::Load(counts));
+        ends.push((main.len() - 1, lvtpc));
+        handlers.push(handler(&counter, PERIOD, lvtpc));
     }
+    let program = Program { main, handlers };
+    let quiet: fn(&Machine) -> Option<Stop> = |_| None;
+    for meanwhile in [quiet, dump_storm] {
+        let (results, dumps) =
+            run_programs(pmu(model), &[program.clone()], |_| ClockPmu::default(), meanwhile);
+        let mut handled = &results[0].handler[..];
+        let mut all = 0;
+        for &(end, lvtpc) in &ends {
+            let count = results[0].main[end].value();
+            assert!(count >= ROUNDS, "{model}: {count}");
+            all += count;
+            for _ in 0..count {
+                let (this, others) = handled.split_at(program.handlers[0].len());
+                check_handled(model, &counter, lvtpc, this);
+                handled = others;
+            }
+        }
+        assert!(handled.is_empty(), "{model}");
+        assert_eq!(pmis(&dumps[0]), all, "{model}: none lost, none doubled");
+    }
+}
+
+/// Dump after dump until the machine stops.
+fn dump_storm(machine: &Machine) -> Option<Stop> {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        if let Some(stop) = machine.stop() {
+            return Some(stop);
+        }
+        // One that ends between the question and the answer closes the channel.
+        machine.remotes().iter().for_each(|remote| drop(remote.dump().recv()));
+    }
+    panic!("the guest did not stop within 30 s");
 }
 
 /// Four vCPUs with different periods, one of them with its LVTPC masked, and one without a counter.
@@ -234,14 +258,14 @@ fn each_its_own(model: Model) {
             main.extend(counter.overflow.read().map(|(read, _)| read));
             main.extend(&counter.off);
             main.push(Step::Load(nmis(cpu as u64)));
-            Program { main, handler: handler(&counter, period, Some(lvtpc)) }
+            Program { main, handlers: vec![handler(&counter, period, lvtpc)] }
         })
         .collect();
     let config: PmuConfig = pmu(model);
     let (results, dumps) = run_programs(config, &programs, |_| ClockPmu::default(), |_| None);
     for (cpu, (results, dump)) in results.iter().zip(&dumps).enumerate() {
         let handled = results.main[results.main.len() - 1].value();
-        let steps = programs[cpu].handler.len();
+        let steps = programs[cpu].handlers[0].len();
         assert_eq!(results.handler.len(), handled as usize * steps, "{model} vCPU {cpu}");
         let (least, told) = match cpu {
             MASKED_ONE => (0, 1),

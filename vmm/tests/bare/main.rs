@@ -8,6 +8,7 @@
 mod apic_guest;
 mod described;
 mod door;
+mod exact;
 mod families;
 mod guest;
 mod guest_code;
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
         return libtest_mimic::run(&arguments, Vec::new()).exit_code();
     }
     let mut trials = door::trials();
+    trials.extend(exact::trials());
     trials.extend(families::trials());
     trials.extend(lvtpc::trials());
     trials.extend(machine::trials());

@@ -17,13 +17,13 @@ use crate::guest_code::{VECTOR, nmis, vectors};
 use crate::programming::{Counter, counters};
 use crate::sources::{ClockPmu, StepPmu};
 
-const APIC_BASE: u32 = 0x1B;
-const X2APIC: u64 = 0xFEE0_0C00;
+pub(crate) const APIC_BASE: u32 = 0x1B;
+pub(crate) const X2APIC: u64 = 0xFEE0_0C00;
 const EOI: u32 = 0x80B;
-const SPURIOUS: u32 = 0x80F;
+pub(crate) const SPURIOUS: u32 = 0x80F;
 const ICR: u32 = 0x830;
-const LVTPC: u32 = 0x834;
-const NMI: u64 = 0x400;
+pub(crate) const LVTPC: u32 = 0x834;
+pub(crate) const NMI: u64 = 0x400;
 const MASKED: u64 = 1 << 16;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -50,7 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// The counters that can interrupt.
-fn interrupting(model: Model) -> impl Iterator<Item = Counter> {
+pub(crate) fn interrupting(model: Model) -> impl Iterator<Item = Counter> {
     let interrupts = model.facts().features & perfctr_abi::layout::feature::PCINT != 0;
     counters(model).into_iter().filter(move |_| interrupts)
 }
@@ -66,7 +66,7 @@ fn apic(lvtpc: u64) -> [Step; 4] {
 }
 
 /// What `counter` holds when it has so many events to go.
-fn before(counter: &Counter, events: u64) -> Step {
+pub(crate) fn before(counter: &Counter, events: u64) -> Step {
     Step::WriteMsr(counter.msr, 0u64.wrapping_sub(events) & u64::MAX >> (64 - counter.width))
 }
 
@@ -229,7 +229,8 @@ fn dump_storm(machine: &Machine) -> Option<Stop> {
 
 /// Four vCPUs with different periods, one of them with its LVTPC masked, and one without a counter.
 fn each_its_own(model: Model) {
-    const PERIODS: [u64; 4] = [400_000, 250_000, 600_000, 0];
+    // The masked one's is over long before it stops its counter.
+    const PERIODS: [u64; 4] = [400_000, 250_000, 1000, 0];
     const MASKED_ONE: usize = 2;
     const ENDED: u64 = 0x30_0000;
     let counter = interrupting(model).next().unwrap();
@@ -252,6 +253,9 @@ fn each_its_own(model: Model) {
             }
             if period != 0 && !masked {
                 main.push(Step::Await(nmis(cpu as u64), 8 + cpu as u64));
+            }
+            if masked {
+                main.push(Step::Spin(10_000));
             }
             // Those that are not interrupted have to see none for as long as the others are.
             main.extend([Step::Add(ENDED, 1), Step::Await(ENDED, PERIODS.len() as u64)]);

@@ -1,6 +1,6 @@
 //! How a guest has a counter count, on each model.
 
-use vpmu::{CounterWrite, Enable, Model, P4Registers, P5Registers, P6Registers, Registers};
+use vpmu::{Enable, Model, P4Registers, P5Registers, P6Registers, Registers};
 
 use crate::guest::Step;
 
@@ -18,7 +18,6 @@ pub(crate) const P4_OVF: u64 = 1 << 31;
 pub(crate) struct Counter {
     pub(crate) msr: u32,
     pub(crate) width: u32,
-    pub(crate) write: CounterWrite,
     /// Its offset among the door's registers that stand in for RDPMC.
     pub(crate) rdpmc: Option<u32>,
     /// Have it count an event at CPL 0 that hosts of these tests have; with an interrupt.
@@ -27,6 +26,8 @@ pub(crate) struct Counter {
     /// Stop it; empty where it cannot be stopped (VIA C3).
     pub(crate) off: Vec<Step>,
     pub(crate) overflow: Overflow,
+    /// How many events a round of [`Step::Spin`] is, if that is known: instructions, or conditional branches.
+    pub(crate) per_round: Option<u64>,
 }
 
 /// Where an overflow is seen.
@@ -83,12 +84,12 @@ pub(crate) fn counters(model: Model) -> Vec<Counter> {
                 Counter {
                     msr: p5.counter.base + i,
                     width,
-                    write: p5.write,
                     rdpmc: p5.rdpmc.then_some(i),
                     on_int: on.clone(),
                     on,
                     off: vec![Step::WriteMsr(p5.cesr, p5_rest(p5))],
                     overflow: Overflow::Nowhere,
+                    per_round: Some(2),
                 }
             })
             .collect(),
@@ -135,12 +136,12 @@ fn general(p6: &P6Registers, width: u32) -> Vec<Counter> {
         Counter {
             msr: number(p6.counter, i),
             width,
-            write: p6.write,
             rdpmc: Some(p6.rdpmc_first + i),
             on: on(0),
             on_int: on(P6_INT),
             off,
             overflow: global(p6, i),
+            per_round: Some(2),
         }
     };
     (0..p6.counter.count).map(one).collect()
@@ -159,7 +160,6 @@ fn fixed(p6: &P6Registers) -> Vec<Counter> {
         Counter {
             msr: fixed.counter.base + i,
             width: fixed.width,
-            write: CounterWrite::FullChecked,
             rdpmc: Some(perfctr_abi::door::MSR_RDPMC_FIXED - perfctr_abi::door::MSR_RDPMC + i),
             on: on(0b0001),
             on_int: on(0b1001),
@@ -168,6 +168,7 @@ fn fixed(p6: &P6Registers) -> Vec<Counter> {
                 Step::WriteMsr(global_registers.control, global_registers.control_reset),
             ],
             overflow: global(p6, 32 + i),
+            per_round: (i == 0).then_some(2),
         }
     };
     (0..fixed.counter.count).map(one).collect()
@@ -184,10 +185,10 @@ fn global(p6: &P6Registers, bit: u32) -> Overflow {
 /// Cycles in the group of the FSB, conditional branches in that of TBPU, instructions in that of CRU; the fourth group has
 /// nothing that another processor has.
 fn of_p4(p4: &P4Registers, i: u32, width: u32) -> Option<Counter> {
-    let (select, event, mask) = match i {
-        0..4 => (6u64, 0x13u64, 1u64),
-        4..8 => (2, 0x04, 0b10),
-        12.. => (4, 0x02, 1),
+    let (select, event, mask, per_round) = match i {
+        0..4 => (6u64, 0x13u64, 1u64, None),
+        4..8 => (2, 0x04, 0b10, Some(1)),
+        12.. => (4, 0x02, 1, Some(2)),
         _ => return None,
     };
     let (escr, cccr) = (p4.escr_of[i as usize][select as usize], p4.cccr.base + i);
@@ -201,11 +202,11 @@ fn of_p4(p4: &P4Registers, i: u32, width: u32) -> Option<Counter> {
     Some(Counter {
         msr: p4.counter.base + i,
         width,
-        write: CounterWrite::Full,
         rdpmc: Some(i),
         on: on(0),
         on_int: on(P4_INT),
         off: vec![Step::WriteMsr(cccr, 0), Step::WriteMsr(escr, 0)],
         overflow: Overflow::Own { status: cccr, bit: P4_OVF, on: P4_ON | P4_INT | select << 13 },
+        per_round,
     })
 }

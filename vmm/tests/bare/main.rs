@@ -30,7 +30,7 @@ fn main() -> std::process::ExitCode {
         return libtest_mimic::run(&arguments, Vec::new()).exit_code();
     }
     let mut trials = door::trials();
-    trials.extend(exact::trials());
+    trials.extend(exact::trials(arguments.list));
     trials.extend(families::trials());
     trials.extend(lvtpc::trials());
     trials.extend(machine::trials());

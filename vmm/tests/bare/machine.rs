@@ -51,7 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         }),
         Trial::test("machine_eight_vcpus_answer_a_dump_while_seven_wait_and_one_spins", || {
-            let (machine, _) = machine(Model::K8, 8, &[Step::Spin(u64::MAX)]);
+            let machine = machine(Model::K8, 8, &[Step::Spin(u64::MAX)]);
             let remotes = machine.remotes();
             machine.run();
             for _ in 0..20 {
@@ -85,7 +85,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         }),
         Trial::test("machine_ended_before_it_ran", || {
-            let (machine, _) = machine(Model::K8, 3, &[]);
+            let machine = machine(Model::K8, 3, &[]);
             assert_eq!(machine.end().len(), 3);
             Ok(())
         }),
@@ -108,7 +108,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         }),
         Trial::test("machine_stop_is_reported_once", || {
-            let (machine, _) = machine(Model::K8, 1, &[]);
+            let machine = machine(Model::K8, 1, &[]);
             machine.run();
             assert_eq!(wait(&machine), Stop::PowerOff);
             std::thread::sleep(Duration::from_millis(20));

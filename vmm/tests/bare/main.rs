@@ -6,13 +6,21 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod apic_guest;
+mod described;
 mod door;
+mod exact;
+mod families;
 mod guest;
+mod guest_code;
 mod kernel;
 mod lvtpc;
 mod machine;
+mod overflow;
+mod programming;
 mod rdpmc;
 mod run_command;
+mod script;
+mod sources;
 mod test_kernels;
 
 fn main() -> std::process::ExitCode {
@@ -22,8 +30,11 @@ fn main() -> std::process::ExitCode {
         return libtest_mimic::run(&arguments, Vec::new()).exit_code();
     }
     let mut trials = door::trials();
+    trials.extend(exact::trials(arguments.list));
+    trials.extend(families::trials());
     trials.extend(lvtpc::trials());
     trials.extend(machine::trials());
+    trials.extend(overflow::trials());
     trials.extend(rdpmc::trials());
     trials.extend(test_kernels::trials());
     trials.extend(run_command::trials());

@@ -161,13 +161,15 @@ fn signal() {
 }
 
 fn whole_or_an_error() {
-    let case = Case::new(&[Step::At(0x100_0000), Step::Bytes(0x2_0000), exit(0)]);
-    // More than a pipe takes: the rest waits for its reader, after the kernel's end.
+    let case = Case::new(&[Step::At(0x100_0000), Step::Bytes(0x4000), exit(0)]);
+    // More than this pipe takes: the rest waits for its reader, after the kernel's end, and longer than a console's would.
     let mut child = case.command().stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(5));
+    let mut pipe = child.stdout.take().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&pipe, 0x1000).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
     let mut output = Vec::new();
-    std::io::Read::read_to_end(&mut child.stdout.take().unwrap(), &mut output).unwrap();
-    assert_eq!((child.wait().unwrap().code(), output.len()), (Some(1), 0x2_0000));
+    std::io::Read::read_to_end(&mut pipe, &mut output).unwrap();
+    assert_eq!((child.wait().unwrap().code(), output.len()), (Some(1), 0x4000));
 
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let ended = case.command().stdout(full).stderr(Stdio::piped()).output().unwrap();

@@ -14,6 +14,8 @@ use crate::virtual_pmu::MsrOutcome;
 const ENABLE: u64 = 1 << 22;
 /// Bit 20 of an event select: interrupt on overflow.
 const INT: u64 = 1 << 20;
+/// Bits 16 and 17: count in user mode, in kernel mode.
+const LEVELS: u64 = 0b11 << 16;
 /// Of the four bits of a fixed counter: privilege levels, interrupt.
 const FIXED_LEVELS: u64 = 3;
 const FIXED_PMI: u64 = 8;
@@ -281,10 +283,13 @@ impl P6File {
         self.note(i as u32 + FIXED_SHIFT, seen);
     }
 
+    /// One that counts at no privilege level is as good as disabled: so is counter 0 of a P6 that is there for counter 1's
+    /// sake alone.
     fn general_enabled(&self, i: usize) -> bool {
+        let levels = self.evntsel[i] & LEVELS != 0;
         let own = match self.registers.enable {
-            Enable::Own => self.evntsel[i] & ENABLE != 0,
-            Enable::First => self.evntsel[0] & ENABLE != 0,
+            Enable::Own => levels && self.evntsel[i] & ENABLE != 0,
+            Enable::First => levels && self.evntsel[0] & ENABLE != 0,
             Enable::Always => true,
         };
         own && self.globally_enabled(i as u32)

@@ -1,0 +1,124 @@
+//! To the instruction: code of known length against host counters, by perf. Where this host has none the trials are not run;
+//! `cargo xtask test` runs them in the lab machine, whose counters are exact.
+//!
+//! The numbers below are instructions of the interpreter in `guest_code.rs`. WRMSR and RDMSR of a counter's registers are
+//! intercepted and do not retire in the guest.
+
+use libtest_mimic::Trial;
+use perfvisor::vcpu;
+use vpmu::perf::{PerfPmu, probe};
+use vpmu::{HostFamily, Model, PmuConfig};
+
+use crate::guest::{Given, Program, Step, pmu, run_programs};
+use crate::guest_code::nmis;
+use crate::overflow::{APIC_BASE, LVTPC, NMI, SPURIOUS, X2APIC, before, interrupting};
+use crate::programming::{Counter, counters, rest};
+
+/// From the WRMSR that starts a counter to an RDMSR after it, to the first instruction of a loop after it; and from RDMSR to RDMSR
+/// with a loop between them, less the loop.
+const START_TO_READ: u64 = 17;
+const START_TO_LOOP: u64 = 15;
+const AROUND_LOOP: u64 = 36;
+/// From a handler's first instruction to the third step of its script.
+const HANDLER_TO_READ: u64 = 65;
+/// A round is DEC and JNZ; so far from the first one is the second.
+const SECOND: u64 = 3;
+
+/// Where they cannot run, one stands for all; a `list` has them all the same.
+pub(crate) fn trials(list: bool) -> Vec<Trial> {
+    const NONE: &str = "exact_counts_and_overflows";
+    if let Err(reason) = probe()
+        && !list
+    {
+        println!("not run: {NONE}: {reason}");
+        return vec![Trial::test(NONE, || Ok(())).with_ignored_flag(true)];
+    }
+    let trial = |name, test: fn(Model), model| {
+        Trial::test(format!("exact_{model}_{name}"), move || {
+            test(model);
+            Ok(())
+        })
+    };
+    let countable = |model: &Model| countable(counters(*model)).next().is_some();
+    let models = || Model::ALL.into_iter().filter(countable);
+    let overflowing = models().filter(|model| interrupting(*model).next().is_some());
+    models()
+        .map(|model| trial("counts", counts, model))
+        .chain(overflowing.map(|model| trial("overflows", overflows, model)))
+        .collect()
+}
+
+fn here(model: Model) -> PmuConfig {
+    PmuConfig { host: HostFamily::detect(), ..pmu(model) }
+}
+
+fn perf(offset: u64) -> PerfPmu {
+    let mut perf = PerfPmu::new();
+    perf.set_tsc_offset(offset);
+    perf.set_kick_signal(vcpu::signal());
+    perf
+}
+
+/// Counters whose events this host has and whose counts are known.
+fn countable(list: impl IntoIterator<Item = Counter>) -> impl Iterator<Item = (Counter, u64)> {
+    list.into_iter().filter_map(|counter| counter.per_round.map(|events| (counter, events)))
+}
+
+fn counts(model: Model) {
+    const ROUNDS: [u64; 3] = [1, 1000, 5000];
+    let mut main = rest(model);
+    let list: Vec<_> = countable(counters(model)).collect();
+    let mut wanted = Vec::new();
+    for (counter, events) in &list {
+        main.push(Step::WriteMsr(counter.msr, 0));
+        main.extend(&counter.on);
+        // Of conditional branches there are none but the loop's.
+        let all = *events == 2;
+        let mut value = if all { START_TO_READ } else { 0 };
+        main.push(Step::ReadMsr(counter.msr));
+        wanted.push((main.len() - 1, counter.msr, value));
+        for rounds in ROUNDS {
+            main.extend([Step::Spin(rounds), Step::ReadMsr(counter.msr)]);
+            value += events * rounds + if all { AROUND_LOOP } else { 0 };
+            wanted.push((main.len() - 1, counter.msr, value));
+        }
+        main.extend(&counter.off);
+    }
+    let program = Program { main, handlers: Vec::new() };
+    let (results, _) = run_programs(here(model), &[program], perf, |_| None);
+    let read: Vec<_> = wanted.iter().map(|(i, msr, _)| (*msr, results[0].main[*i])).collect();
+    let wanted: Vec<_> = wanted.iter().map(|(_, msr, value)| (*msr, Given::Value(*value))).collect();
+    assert_eq!(read, wanted, "{model}");
+}
+
+/// Periods are over in a loop: where the handler finds it tells how many instructions late it was called.
+fn overflows(model: Model) {
+    const PERIODS: [u64; 6] = [500, 501, 2000, 2001, 4444, 10_000];
+    let (counter, _) = countable(interrupting(model)).find(|(_, events)| *events == 2).unwrap();
+    let mut main = vec![Step::WriteMsr(APIC_BASE, X2APIC | 1 << 8), Step::WriteMsr(SPURIOUS, 0x1FF)];
+    for period in PERIODS {
+        main.extend([Step::WriteMsr(LVTPC, NMI), before(&counter, period)]);
+        main.extend(&counter.on_int);
+        main.push(Step::Spin(period));
+        main.extend(&counter.off);
+    }
+    main.push(Step::Load(nmis(0)));
+    let handler = vec![Step::InterruptedRounds, Step::InterruptedAt, Step::ReadMsr(counter.msr)];
+    let program = Program { main, handlers: vec![handler] };
+    let (results, dumps) = run_programs(here(model), &[program], perf, |_| None);
+    let handled = PERIODS.len() as u64;
+    assert_eq!(
+        results[0].main.last(),
+        Some(&Given::Value(handled)),
+        "{model}: one interrupt for each period"
+    );
+    assert_eq!(dumps[0].pmu.as_ref().unwrap().pmis, handled, "{model}");
+    for (found, period) in results[0].handler.chunks(3).zip(PERIODS) {
+        let [rounds, at, count] = [0, 1, 2].map(|i| found[i].value());
+        assert!(at == 0 || at == SECOND, "{model}: interrupted elsewhere than in the loop");
+        let executed = START_TO_LOOP + 2 * (period - rounds) - u64::from(at == SECOND);
+        // The lab's counters interrupt at the very instruction; a processor takes some more.
+        let late = executed as i64 - period as i64;
+        assert_eq!((late, count), (0, HANDLER_TO_READ), "{model}: instructions late in a period of {period}");
+    }
+}

@@ -1,0 +1,321 @@
+//! Every model's registers and CPUID, as a guest finds them: reset values, what may be written, what faults, what
+//! counters hold, and how they count by a source whose readings are known.
+
+use libtest_mimic::Trial;
+use perfctr_abi::door;
+use vpmu::{CounterWrite, Host, Model, PmuConfig, Registers};
+
+use crate::described::{Kind, Register, numbers, registers};
+use crate::guest::{Program, Step, pmu, run_programs};
+use crate::programming::{Counter, Overflow, counters, rest};
+use crate::script::Script;
+use crate::sources::StepPmu;
+
+const STEP: u64 = StepPmu::STEP;
+const RDPMC: u32 = door::MSR_BASE + door::MSR_RDPMC;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let aspects: [(&str, fn(Model)); 5] = [
+        ("registers", holds_what_is_written),
+        ("others_fault", others_fault),
+        ("cpuid", says_what_it_is),
+        ("counts", counts),
+        ("without_msr_door", without_msr_door),
+    ];
+    let of = |(name, test): (&str, fn(Model))| {
+        Model::ALL.map(|model| {
+            Trial::test(format!("family_{model}_{name}"), move || {
+                test(model);
+                Ok(())
+            })
+        })
+    };
+    aspects.into_iter().flat_map(of).collect()
+}
+
+/// Run the script on a machine of this model, with counts of [`StepPmu`].
+fn check(pmu: PmuConfig, script: &Script) -> perfvisor::dump::VcpuDump {
+    let program = Program { main: script.steps.clone(), handlers: Vec::new() };
+    let (results, mut dumps) = run_programs(pmu, &[program], |_| StepPmu::default(), |_| None);
+    script.check(pmu.model, &results[0].main);
+    dumps.remove(0)
+}
+
+fn mask(width: u32) -> u64 {
+    u64::MAX >> (64 - width)
+}
+
+fn holds_what_is_written(model: Model) {
+    let list = registers(model);
+    let mut script = Script::default();
+    for register in list.iter().filter(|register| register.kind != Kind::Tsc) {
+        script.reads(register.msr, register.reset);
+    }
+    let mut last = None;
+    for register in &list {
+        // Every bit of one register of each kind, the classes of bits of the others.
+        let every = last != Some(register.kind);
+        last = Some(register.kind);
+        written(&mut script, register, every);
+        script.all(&rest(model));
+    }
+    for register in list.iter().filter(|register| register.twin.is_some()) {
+        twins(&mut script, register);
+    }
+    check(pmu(model), &script);
+}
+
+fn written(script: &mut Script, register: &Register, every: bool) {
+    let msr = register.msr;
+    let bits: Vec<u64> = (0..64).map(|bit| 1 << bit).collect();
+    match register.kind {
+        Kind::Bits { valid, ignored } | Kind::Action { valid, ignored } => {
+            let stays = if matches!(register.kind, Kind::Bits { .. }) { valid } else { 0 };
+            let reserved = !(valid | ignored);
+            let all = [
+                valid,
+                ignored,
+                1 << reserved.trailing_zeros().min(63),
+                1 << (63 - reserved.leading_zeros().min(63)),
+            ];
+            let values: Vec<u64> = if every { bits } else { Vec::new() };
+            for value in values.into_iter().chain(all).chain([0]) {
+                if value & reserved != 0 {
+                    script.writes(msr, 0);
+                    script.faults(Step::WriteMsr(msr, value));
+                    script.reads(msr, 0);
+                } else {
+                    script.writes(msr, value);
+                    script.reads(msr, value & stays);
+                }
+            }
+            script.writes(msr, register.reset & stays);
+        }
+        Kind::Counter { width, write } => {
+            for value in
+                [1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_2345_6789, 0x80_0000_0000, mask(width)]
+                    .into_iter()
+                    .chain((width < 64).then(|| 1u64 << width))
+                    .chain([u64::MAX, 0])
+            {
+                let holds = match write {
+                    CounterWrite::SignExtended32 if value & 0x8000_0000 != 0 => {
+                        Some(value & 0xFFFF_FFFF | mask(width) & !0xFFFF_FFFF)
+                    }
+                    CounterWrite::SignExtended32 => Some(value & 0xFFFF_FFFF),
+                    CounterWrite::Full => Some(value & mask(width)),
+                    CounterWrite::FullChecked => (value & !mask(width) == 0).then_some(value),
+                };
+                match holds {
+                    Some(holds) => {
+                        script.writes(msr, value);
+                        script.reads(msr, holds);
+                    }
+                    None => script.faults(Step::WriteMsr(msr, value)),
+                }
+            }
+            script.writes(msr, 0);
+        }
+        Kind::ReadOnly { silently } => {
+            for value in [0, 1, u64::MAX] {
+                script.refused(msr, value, silently);
+            }
+            script.reads(msr, register.reset);
+        }
+        Kind::Constant => {
+            script.writes(msr, register.reset);
+            script.faults(Step::WriteMsr(msr, !register.reset));
+            script.faults(Step::WriteMsr(msr, register.reset ^ 1));
+            script.reads(msr, register.reset);
+        }
+        Kind::Tsc => {
+            script.then(Step::ReadMsr(msr));
+            script.faults(Step::WriteMsr(msr, 0));
+        }
+    }
+}
+
+/// Both numbers of a register are one.
+fn twins(script: &mut Script, register: &Register) {
+    let (one, other) = (register.msr, register.twin.unwrap());
+    for (write, read, value) in [(one, other, 0x51), (other, one, 0x43), (one, other, 0)] {
+        script.writes(write, value);
+        script.reads(read, value);
+    }
+}
+
+/// Registers of other families, and those of RDPMC's stand-ins that name no counter.
+fn others_fault(model: Model) {
+    let own: Vec<u32> = registers(model).iter().map(|register| register.msr).collect();
+    let mut script = Script::default();
+    for msr in numbers().into_iter().filter(|msr| !own.contains(msr)) {
+        script.faults(Step::ReadMsr(msr));
+        script.faults(Step::WriteMsr(msr, 0));
+    }
+    let (mut general, mut fixed) = (0..0, 0);
+    match model.facts().registers {
+        Registers::P5(p5) if p5.rdpmc => general = 0..2,
+        Registers::P6(p6) => {
+            general = if p6.tsc.is_some() { 0 } else { p6.rdpmc_first }..p6.rdpmc_first + p6.counter.count;
+            fixed = p6.fixed.map_or(0, |fixed| fixed.counter.count);
+        }
+        Registers::P4(_) => general = 0..18,
+        Registers::P5(_) | Registers::None => {}
+    }
+    for number in 0..door::RDPMC_COUNT + door::RDPMC_FIXED_COUNT {
+        let exists = match number.checked_sub(door::RDPMC_COUNT) {
+            Some(number) => number < fixed,
+            None => general.contains(&number),
+        };
+        let read = Step::ReadMsr(RDPMC + number);
+        if exists {
+            script.then(read)
+        } else {
+            script.faults(read)
+        }
+        script.faults(Step::WriteMsr(RDPMC + number, 0));
+    }
+    let dump = check(pmu(model), &script);
+    let pmu = dump.pmu.unwrap();
+    assert_eq!(pmu.registers.faults, script.faulting() as u64, "{model}: they came to the PMU, not to KVM");
+}
+
+/// Leaves of CPUID: [EBX:EAX], [EDX:ECX].
+fn cpuid(script: &mut Script, leaf: u32, value: [u32; 4], of: [u32; 4]) {
+    let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    script.want_bits(Step::Cpuid(leaf), pair(value[0], value[1]), pair(of[0], of[1]));
+    script.want_bits(Step::CpuidMore(leaf), pair(value[2], value[3]), pair(of[2], of[3]));
+}
+
+const ALL: [u32; 4] = [u32::MAX; 4];
+
+fn says_what_it_is(model: Model) {
+    let (facts, host) = (model.facts(), Host::detect());
+    let mut script = Script::default();
+    if let Some(identity) = model.identity(&host) {
+        let word = |i: usize| u32::from_le_bytes(identity.vendor[i..i + 4].try_into().unwrap());
+        cpuid(&mut script, 0, [0, word(0), word(8), word(4)], [0, u32::MAX, u32::MAX, u32::MAX]);
+        let [family, model, stepping] = [identity.family, identity.model, identity.stepping].map(u32::from);
+        let signature = match family {
+            0..15 => family << 8,
+            _ => (family - 15) << 20 | 15 << 8,
+        };
+        let signature = signature | model >> 4 << 16 | (model & 15) << 4 | stepping;
+        cpuid(&mut script, 1, [signature, 0, 0, 0], [u32::MAX, 0, 0, 0]);
+    }
+    let leaves = model.cpuid(host.family);
+    cpuid(&mut script, 0xA, leaves.architectural.unwrap_or_default(), ALL);
+    let capabilities = matches!(facts.registers, Registers::P6(p6) if p6.capabilities.is_some());
+    // PDCM.
+    cpuid(&mut script, 1, [0, 0, u32::from(capabilities) << 15, 0], [0, 0, 1 << 15, 0]);
+    // PerfCtrExtCore, PerfCtrExtNB, PerfTsc, PerfCtrExtLLC.
+    let extensions = 1 << 23 | 1 << 24 | 1 << 27 | 1 << 28;
+    cpuid(&mut script, 0x8000_0001, [0, 0, leaves.amd_extended_ecx, 0], [0, 0, extensions, 0]);
+    if let Some(ebx) = leaves.perfmon_v2 {
+        cpuid(&mut script, 0x8000_0022, [1, ebx, 0, 0], ALL);
+    }
+    let flags = door::COUNTERS_RDPMC_WINDOW;
+    cpuid(&mut script, door::LEAF_COUNTERS, [facts.counters, facts.width, 1_000_000, flags], ALL);
+    let interface = [door::VERSION, door::MSR_BASE, facts.cpu_type, facts.features];
+    cpuid(&mut script, door::LEAF_INTERFACE, interface, ALL);
+    check(pmu(model), &script);
+}
+
+fn counts(model: Model) {
+    let list = counters(model);
+    let mut script = Script::default();
+    script.all(&rest(model));
+    for counter in &list {
+        counts_by_itself(&mut script, counter);
+    }
+    // All of what can be stopped at once: one source, so all see the same.
+    if let Registers::P6(p6) = model.facts().registers
+        && let Some(global) = p6.global
+    {
+        freezes(&mut script, &list, global.control, global.control_reset);
+    }
+    let dump = check(pmu(model), &script);
+    let pmu = dump.pmu.unwrap();
+    // An event that the processor does not have is all that can stop these.
+    let by_right = matches!(model.facts().registers, Registers::P5(p5) if !p5.control_field);
+    assert!(by_right || (pmu.lost, pmu.registers.lost) == (0, 0), "{model}: everything could be counted");
+    assert_eq!(pmu.registers.overflows, list.len() as u64, "{model}: each wrapped once");
+}
+
+fn counts_by_itself(script: &mut Script, counter: &Counter) {
+    let msr = counter.msr;
+    script.writes(msr, 100);
+    script.all(&counter.on);
+    script.reads(msr, 100 + STEP);
+    script.reads(msr, 100 + 2 * STEP);
+    let mut value = 100 + 2 * STEP;
+    if let Some(number) = counter.rdpmc {
+        value += STEP;
+        script.reads(RDPMC + number, value);
+    }
+    // Written while it counts.
+    script.writes(msr, 1000);
+    script.reads(msr, 1000 + STEP);
+    // At its width.
+    script.writes(msr, mask(counter.width) - STEP + 1);
+    script.reads(msr, 0);
+    if let Some((status, bit)) = counter.overflow.read() {
+        script.want_bits(status, bit, bit);
+        script.all(&[counter.overflow.clear().unwrap()]);
+        script.want_bits(status, 0, bit);
+    }
+    script.writes(msr, 50);
+    script.reads(msr, 50 + STEP);
+    if counter.off.is_empty() {
+        return;
+    }
+    // The write that stops it reads it last.
+    script.all(&counter.off);
+    script.reads(msr, 50 + 2 * STEP);
+    script.reads(msr, 50 + 2 * STEP);
+    if let Some(number) = counter.rdpmc {
+        script.reads(RDPMC + number, 50 + 2 * STEP);
+    }
+    script.writes(msr, 0);
+}
+
+/// GLOBAL_CTRL stops and starts them.
+fn freezes(script: &mut Script, list: &[Counter], control: u32, reset: u64) {
+    for counter in list {
+        let bit = match counter.overflow {
+            Overflow::Global { bit, .. } => bit,
+            _ => return,
+        };
+        script.all(&counter.on);
+        script.writes(control, 0);
+        script.writes(counter.msr, 10);
+        script.reads(counter.msr, 10);
+        script.writes(control, bit);
+        script.reads(counter.msr, 10 + STEP);
+        // Another one's bit is not enough.
+        script.writes(control, (reset | 1) & !bit);
+        script.reads(counter.msr, 10 + 2 * STEP);
+        script.reads(counter.msr, 10 + 2 * STEP);
+        script.all(&counter.off);
+        script.writes(counter.msr, 0);
+        script.writes(control, reset);
+    }
+}
+
+/// Nothing but the perfctr door is there.
+fn without_msr_door(model: Model) {
+    let mut script = Script::default();
+    for msr in numbers() {
+        script.faults(Step::ReadMsr(msr));
+        script.faults(Step::WriteMsr(msr, 0));
+    }
+    for number in 0..door::RDPMC_COUNT + door::RDPMC_FIXED_COUNT {
+        script.faults(Step::ReadMsr(RDPMC + number));
+    }
+    cpuid(&mut script, 0xA, [0; 4], ALL);
+    cpuid(&mut script, 1, [0; 4], [0, 0, 1 << 15, 0]);
+    cpuid(&mut script, 0x8000_0001, [0; 4], [0, 0, 1 << 23 | 1 << 24 | 1 << 27 | 1 << 28, 0]);
+    let facts = model.facts();
+    cpuid(&mut script, door::LEAF_COUNTERS, [facts.counters, facts.width, 1_000_000, 0], ALL);
+    check(PmuConfig { msr_door: false, ..pmu(model) }, &script);
+}

@@ -1,0 +1,292 @@
+//! Overflows: the status bit before the interrupt, the interrupt once for each, as LVTPC says, on the vCPU whose counter it is;
+//! while the guest works, halts and is dumped.
+//!
+//! With counts of [`StepPmu`] an overflow is at a known access, with those of [`ClockPmu`] it comes at any time and has to
+//! get the vCPU out of its guest.
+
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use perfvisor::devices::ports::Stop;
+use perfvisor::dump::VcpuDump;
+use perfvisor::machine::Machine;
+use vpmu::{Model, PmuConfig};
+
+use crate::guest::{Given, Program, Step, pmu, run_programs};
+use crate::guest_code::{VECTOR, nmis, vectors};
+use crate::programming::{Counter, Overflow, counters};
+use crate::sources::{ClockPmu, StepPmu};
+
+pub(crate) const APIC_BASE: u32 = 0x1B;
+pub(crate) const X2APIC: u64 = 0xFEE0_0C00;
+const EOI: u32 = 0x80B;
+pub(crate) const SPURIOUS: u32 = 0x80F;
+const ICR: u32 = 0x830;
+pub(crate) const LVTPC: u32 = 0x834;
+pub(crate) const NMI: u64 = 0x400;
+const MASKED: u64 = 1 << 16;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: String, test: fn(Model), model| {
+        Trial::test(name, move || {
+            test(model);
+            Ok(())
+        })
+    };
+    let mut trials = Vec::new();
+    for model in Model::ALL.into_iter().filter(|model| interrupting(*model).next().is_some()) {
+        for (name, test) in [
+            ("interrupts_once_each", each as fn(Model)),
+            ("interrupts_as_lvtpc_says", as_lvtpc_says),
+            ("interrupts_while_it_works_halts_and_is_dumped", at_any_time),
+        ] {
+            trials.push(trial(format!("family_{model}_{name}"), test, model));
+        }
+    }
+    for model in [Model::P6, Model::P4M3, Model::AmdV2, Model::IntelV5] {
+        trials.push(trial(format!("smp_{model}_each_vcpu_has_its_own"), each_its_own, model));
+    }
+    trials
+}
+
+/// The counters that can interrupt.
+pub(crate) fn interrupting(model: Model) -> impl Iterator<Item = Counter> {
+    let interrupts = model.facts().features & perfctr_abi::layout::feature::PCINT != 0;
+    counters(model).into_iter().filter(move |_| interrupts)
+}
+
+/// Switch the local APIC on in x2APIC mode, with this in LVTPC.
+fn apic(lvtpc: u64) -> [Step; 4] {
+    [
+        Step::WriteMsr(APIC_BASE, X2APIC | 1 << 8),
+        Step::WriteMsr(SPURIOUS, 0x1FF),
+        Step::WriteMsr(LVTPC, lvtpc),
+        Step::ReadMsr(LVTPC),
+    ]
+}
+
+/// What `counter` holds when it has so many events to go.
+pub(crate) fn before(counter: &Counter, events: u64) -> Step {
+    Step::WriteMsr(counter.msr, 0u64.wrapping_sub(events) & u64::MAX >> (64 - counter.width))
+}
+
+/// A handler that looks at LVTPC and at the status, clears that, unmasks, ends the interrupt, and has the counter overflow
+/// again after `period`.
+fn handler(counter: &Counter, period: u64, lvtpc: u64) -> Vec<Step> {
+    let mut steps = vec![Step::ReadMsr(LVTPC)];
+    steps.extend(counter.overflow.read().map(|(read, _)| read));
+    steps.extend(counter.overflow.clear());
+    steps.extend([Step::WriteMsr(LVTPC, lvtpc), Step::WriteMsr(EOI, 0), before(counter, period)]);
+    steps
+}
+
+/// One run of a handler found the interrupt's status, and LVTPC as the processor leaves it. `stopped`: the counter may have
+/// overflowed just before the write that stopped it, which is the one that clears the status of a P4.
+fn check_handled(model: Model, counter: &Counter, lvtpc: u64, handled: &[Given], stopped: bool) {
+    let masked = if model.facts().lvtpc_masks { MASKED } else { 0 };
+    assert_eq!(handled[0], Given::Value(lvtpc | masked), "{model}: LVTPC");
+    let cleared = stopped && matches!(counter.overflow, Overflow::Own { .. });
+    if let Some((_, bit)) = counter.overflow.read()
+        && !cleared
+    {
+        assert_ne!(handled[1].value() & bit, 0, "{model}: the status is there before the interrupt");
+    }
+    assert!(!handled.contains(&Given::Fault), "{model}: {handled:x?}");
+}
+
+fn pmis(dump: &VcpuDump) -> u64 {
+    dump.pmu.as_ref().unwrap().pmis
+}
+
+/// Each counter in turn overflows at every second access.
+fn each(model: Model) {
+    const ROUNDS: u64 = 4;
+    let period = 2 * StepPmu::STEP;
+    let list: Vec<Counter> = interrupting(model).collect();
+    let (mut main, mut handlers, mut told) = (apic(NMI).to_vec(), Vec::new(), 0);
+    for counter in &list {
+        for (lvtpc, counts) in [(NMI, nmis(0)), (VECTOR, vectors(0))] {
+            main.extend([
+                Step::Handler(handlers.len()),
+                Step::WriteMsr(LVTPC, lvtpc),
+                Step::Store(counts, 0),
+            ]);
+            main.push(before(counter, period));
+            main.extend(&counter.on_int);
+            main.extend([Step::ReadMsr(counter.msr); 2 * ROUNDS as usize]);
+            main.extend(&counter.off);
+            main.push(Step::Await(counts, ROUNDS));
+            handlers.push(handler(counter, period, lvtpc));
+            told += ROUNDS;
+        }
+    }
+    let program = Program { main, handlers };
+    let (results, dumps) = run_programs(pmu(model), &[program.clone()], |_| StepPmu::default(), |_| None);
+    assert!(!results[0].main.contains(&Given::Fault), "{model}");
+    assert_eq!(pmis(&dumps[0]), told, "{model}");
+    let mut handled = &results[0].handler[..];
+    for (i, handler) in program.handlers.iter().enumerate() {
+        let lvtpc = if i % 2 == 0 { NMI } else { VECTOR };
+        for _ in 0..ROUNDS {
+            let (this, others) = handled.split_at(handler.len());
+            check_handled(model, &list[i / 2], lvtpc, this, false);
+            handled = others;
+        }
+    }
+    assert!(handled.is_empty(), "{model}: {handled:x?}");
+}
+
+/// Masked: no interrupt, and the status is there. A handler that does not unmask: one interrupt where delivery masks.
+fn as_lvtpc_says(model: Model) {
+    const OVERFLOWS: u64 = 3;
+    let counter = interrupting(model).last().unwrap();
+    let period = 2 * StepPmu::STEP;
+    let (status, bit) = counter.overflow.read().unwrap_or((Step::Load(0), 0));
+    let (mut main, mut wanted) = (apic(NMI).to_vec(), Vec::new());
+    for (lvtpc, delivers) in [(NMI | MASKED, false), (VECTOR | MASKED, false), (NMI, true), (VECTOR, true)] {
+        main.extend([Step::WriteMsr(LVTPC, lvtpc), Step::Store(nmis(0), 0), Step::Store(vectors(0), 0)]);
+        main.extend(counter.overflow.clear());
+        main.extend(&counter.on_int);
+        for _ in 0..OVERFLOWS {
+            main.push(before(&counter, period));
+            main.extend([Step::ReadMsr(counter.msr); 2]);
+        }
+        main.push(status);
+        main.extend(&counter.off);
+        main.extend([Step::ReadMsr(LVTPC), Step::Load(nmis(0)), Step::Load(vectors(0))]);
+        let masks = delivers && model.facts().lvtpc_masks;
+        let count = if masks { 1 } else { OVERFLOWS * u64::from(delivers) };
+        let counts = if lvtpc & NMI != 0 { [count, 0] } else { [0, count] };
+        let left = if masks { lvtpc | MASKED } else { lvtpc };
+        wanted.push((main.len(), lvtpc, [left, counts[0], counts[1]].map(Given::Value)));
+    }
+    let program = Program { main, handlers: vec![vec![Step::WriteMsr(EOI, 0)]] };
+    let (results, dumps) = run_programs(pmu(model), &[program], |_| StepPmu::default(), |_| None);
+    for (end, lvtpc, wanted) in &wanted {
+        let given = &results[0].main[..*end];
+        let (given, last) = given.split_at(end - 3);
+        assert_eq!(last, wanted, "{model} LVTPC {lvtpc:#x}: what is left of it, NMIs, vectors");
+        let status = given[given.len() - 1 - counter.off.len()].value();
+        assert_eq!(status & bit, bit, "{model} LVTPC {lvtpc:#x}: the status");
+    }
+    let told = OVERFLOWS * wanted.len() as u64;
+    assert_eq!(pmis(&dumps[0]), told, "{model}: each was told to the local APIC");
+}
+
+/// `counter` overflows every so often, by the clock, until the guest has handled so many interrupts.
+fn at_any_time(model: Model) {
+    const ROUNDS: u64 = 10;
+    const PERIOD: u64 = 300_000;
+    let counter = interrupting(model).next().unwrap();
+    let phases: [(u64, u64, fn(u64, u64) -> Step); 4] = [
+        (NMI, nmis(0), Step::Await),
+        (VECTOR, vectors(0), Step::HaltUntil),
+        (NMI, nmis(0), Step::HaltUntil),
+        (VECTOR, vectors(0), Step::Await),
+    ];
+    let (mut main, mut handlers, mut ends) = (apic(NMI).to_vec(), Vec::new(), Vec::new());
+    for (lvtpc, counts, wait) in phases {
+        main.extend([Step::Handler(handlers.len()), Step::WriteMsr(LVTPC, lvtpc), Step::Store(counts, 0)]);
+        main.push(before(&counter, PERIOD));
+        main.extend(&counter.on_int);
+        main.push(wait(counts, ROUNDS));
+        main.extend(&counter.off);
+        // One that overflowed before it was stopped has been delivered by now.
+        main.push(Step::Load(counts));
+        ends.push((main.len() - 1, lvtpc));
+        handlers.push(handler(&counter, PERIOD, lvtpc));
+    }
+    let program = Program { main, handlers };
+    let quiet: fn(&Machine) -> Option<Stop> = |_| None;
+    for meanwhile in [quiet, dump_storm] {
+        let (results, dumps) =
+            run_programs(pmu(model), &[program.clone()], |_| ClockPmu::default(), meanwhile);
+        let mut handled = &results[0].handler[..];
+        let mut all = 0;
+        for &(end, lvtpc) in &ends {
+            let count = results[0].main[end].value();
+            assert!(count >= ROUNDS, "{model}: {count}");
+            all += count;
+            for nth in 1..=count {
+                let (this, others) = handled.split_at(program.handlers[0].len());
+                check_handled(model, &counter, lvtpc, this, nth == count);
+                handled = others;
+            }
+        }
+        assert!(handled.is_empty(), "{model}");
+        assert_eq!(pmis(&dumps[0]), all, "{model}: none lost, none doubled");
+    }
+}
+
+/// Dump after dump until the machine stops.
+fn dump_storm(machine: &Machine) -> Option<Stop> {
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end {
+        if let Some(stop) = machine.stop() {
+            return Some(stop);
+        }
+        // One that ends between the question and the answer closes the channel.
+        machine.remotes().iter().for_each(|remote| drop(remote.dump().recv()));
+    }
+    panic!("the guest did not stop within 30 s");
+}
+
+/// Four vCPUs with different periods, one of them with its LVTPC masked, and one without a counter.
+fn each_its_own(model: Model) {
+    // The masked one's is over long before it stops its counter.
+    const PERIODS: [u64; 4] = [400_000, 250_000, 1000, 0];
+    const MASKED_ONE: usize = 2;
+    const ENDED: u64 = 0x30_0000;
+    let counter = interrupting(model).next().unwrap();
+    let programs: Vec<Program> = PERIODS
+        .iter()
+        .enumerate()
+        .map(|(cpu, &period)| {
+            let masked = cpu == MASKED_ONE;
+            let lvtpc = if masked { NMI | MASKED } else { NMI };
+            let mut main = apic(lvtpc).to_vec();
+            if cpu == 0 {
+                // INIT and SIPI with vector 8, to all others.
+                main.extend([Step::WriteMsr(ICR, 0xC_4500), Step::WriteMsr(ICR, 0xC_4608)]);
+            } else {
+                main[0] = Step::WriteMsr(APIC_BASE, X2APIC);
+            }
+            if period != 0 {
+                main.push(before(&counter, period));
+                main.extend(&counter.on_int);
+            }
+            if period != 0 && !masked {
+                main.push(Step::Await(nmis(cpu as u64), 8 + cpu as u64));
+            }
+            if masked {
+                main.push(Step::Spin(10_000));
+            }
+            // Those that are not interrupted have to see none for as long as the others are.
+            main.extend([Step::Add(ENDED, 1), Step::Await(ENDED, PERIODS.len() as u64)]);
+            main.extend(counter.overflow.read().map(|(read, _)| read));
+            main.extend(&counter.off);
+            main.push(Step::Load(nmis(cpu as u64)));
+            Program { main, handlers: vec![handler(&counter, period, lvtpc)] }
+        })
+        .collect();
+    let config: PmuConfig = pmu(model);
+    let (results, dumps) = run_programs(config, &programs, |_| ClockPmu::default(), |_| None);
+    for (cpu, (results, dump)) in results.iter().zip(&dumps).enumerate() {
+        let handled = results.main[results.main.len() - 1].value();
+        let steps = programs[cpu].handlers[0].len();
+        assert_eq!(results.handler.len(), handled as usize * steps, "{model} vCPU {cpu}");
+        let (least, told) = match cpu {
+            MASKED_ONE => (0, 1),
+            3 => (0, 0),
+            _ => (8 + cpu as u64, handled),
+        };
+        assert!(handled >= least && (least > 0 || handled == 0), "{model} vCPU {cpu}: {handled}");
+        assert_eq!(pmis(dump), told, "{model} vCPU {cpu}");
+        if cpu == MASKED_ONE
+            && let Some((_, bit)) = counter.overflow.read()
+        {
+            let status = results.main[results.main.len() - 2 - counter.off.len()];
+            assert_ne!(status.value() & bit, 0, "{model}: the status of the masked one");
+        }
+    }
+}

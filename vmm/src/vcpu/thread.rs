@@ -10,6 +10,7 @@ use super::lvtpc::{self, Lvtpc};
 use super::{Command, Counting, Report};
 use crate::devices::ports::Stop;
 use crate::dump::VcpuDump;
+use crate::say::say;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -24,6 +25,8 @@ pub(super) trait Processor {
     fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error>;
     /// Deliver an overflow interrupt.
     fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error>;
+    /// Where it is, in words.
+    fn place(&self) -> String;
 }
 
 /// A vCPU of KVM's.
@@ -39,6 +42,25 @@ impl Processor for Kvm {
 
     fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error> {
         self.lvtpc.deliver(&self.fd)
+    }
+
+    fn place(&self) -> String {
+        let (Ok(regs), Ok(sregs)) = (self.fd.get_regs(), self.fd.get_sregs()) else {
+            return "at a place that KVM does not tell".to_owned();
+        };
+        format!(
+            "at {:#x}:{:#x} (rsp {:#x}, rflags {:#x}, cr0 {:#x}, cr2 {:#x}, cr3 {:#x}, cr4 {:#x}, idt {:#x}, gs {:#x})",
+            sregs.cs.selector,
+            regs.rip,
+            regs.rsp,
+            regs.rflags,
+            sregs.cr0,
+            sregs.cr2,
+            sregs.cr3,
+            sregs.cr4,
+            sregs.idt.base,
+            sregs.gs.base
+        )
     }
 }
 
@@ -98,6 +120,12 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
 
     fn run(&mut self, processor: &mut impl Processor) {
         match processor.enter() {
+            Ok(VcpuExit::Shutdown) => {
+                // Nobody in the guest can tell any more.
+                let place = processor.place();
+                say(format_args!("vCPU {}: triple fault {place}", self.report.index));
+                self.stop(Stop::Reset);
+            }
             Ok(exit) => match handle(exit, &mut self.doors) {
                 Next::Run => self.interrupt(processor),
                 Next::Stop(stop) => self.stop(stop),

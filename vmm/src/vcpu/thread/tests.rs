@@ -76,6 +76,10 @@ struct FakeKvm<'a> {
 }
 
 impl Processor for FakeKvm<'_> {
+    fn place(&self) -> String {
+        "here".to_owned()
+    }
+
     fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error> {
         assert_eq!(self.immediate_exit.swap(0, Ordering::SeqCst), 0, "the last kick was forgotten");
         self.log.borrow_mut().push("enter");

@@ -5,7 +5,8 @@ use perfctr_abi::door::{self, op, result};
 use perfvisor::devices::ports::Stop;
 use vpmu::Model;
 
-use crate::guest::{Given, Step, run};
+use crate::guest::{Given, Step};
+use crate::running::run;
 
 const PAGE: u64 = 0x20_0000;
 const STATE: u64 = 0x20_1000;

@@ -9,10 +9,11 @@ use perfvisor::vcpu;
 use vpmu::perf::{PerfPmu, probe};
 use vpmu::{HostFamily, Model, PmuConfig};
 
-use crate::guest::{Given, Program, Step, pmu, run_programs};
+use crate::guest::{Given, Program, Step};
 use crate::guest_code::nmis;
 use crate::overflow::{APIC_BASE, LVTPC, NMI, SPURIOUS, X2APIC, before, interrupting};
 use crate::programming::{Counter, counters, rest};
+use crate::running::{pmu, run_programs};
 
 /// From the WRMSR that starts a counter to an RDMSR after it, to the first instruction of a loop after it; and from RDMSR to RDMSR
 /// with a loop between them, less the loop.

@@ -7,7 +7,8 @@ use perfvisor::devices::ports::Stop;
 use vpmu::Model;
 use vpmu::perf::PerfPmu;
 
-use crate::guest::{Given, Step, image, machine, machine_with_host, run, wait};
+use crate::guest::{Given, Step, image};
+use crate::running::{machine, machine_with_host, run, wait};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -80,7 +81,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             let mut image = image(&[]);
             // ud2 at the entry, with no IDT.
             image[1024 + 0x200..][..2].copy_from_slice(&[0x0F, 0x0B]);
-            let stop = crate::guest::run_image(&image);
+            let stop = crate::running::run_image(&image);
             assert_eq!(stop, Stop::Reset);
             Ok(())
         }),

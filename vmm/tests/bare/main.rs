@@ -1,11 +1,20 @@
 //! Bare-metal guests on /dev/kvm: the whole VMM below Linux, on any KVM, also one that emulates ring 0.
 //!
-//! The guest is an interpreter of a script that the test writes (see `guest.rs`, and `kernel.rs` for kernels of other
-//! boot protocols than Linux's): so the code in the guest stays a screenful, and each test reads as what it does.
+//! The guest is an interpreter of scripts that the test writes (see `guest.rs`, and `kernel.rs` for kernels of other
+//! boot protocols than Linux's): so the code in the guest stays small, and each test reads as what it does.
+//!
+//! | tests | of | counts come from |
+//! |---|---|---|
+//! | `family_` | registers, CPUID, counting and overflow of every model | a source that counts its readings, or the clock |
+//! | `smp_` | counters and overflow interrupts of several vCPUs | the clock |
+//! | `exact_` | counts and overflows of every model, to the instruction | perf; in the lab machine |
+//! | `door_`, `rdpmc_`, `lvtpc_` | the perfctr door, RDPMC, the delivery of overflow interrupts | none |
+//! | `machine_`, `kernel_`, `run_command_` | the machine itself, kernels that are not Linux, the command line | none |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod apic_guest;
+mod counting;
 mod described;
 mod door;
 mod exact;
@@ -19,7 +28,9 @@ mod overflow;
 mod programming;
 mod rdpmc;
 mod run_command;
+mod running;
 mod script;
+mod smp;
 mod sources;
 mod test_kernels;
 
@@ -36,6 +47,7 @@ fn main() -> std::process::ExitCode {
     trials.extend(machine::trials());
     trials.extend(overflow::trials());
     trials.extend(rdpmc::trials());
+    trials.extend(smp::trials());
     trials.extend(test_kernels::trials());
     trials.extend(run_command::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -1,30 +1,31 @@
-//! Overflows: the status bit before the interrupt, the interrupt once for each, as LVTPC says, on the vCPU whose counter it is;
+//! Overflows: the status bit before the interrupt, the interrupt once for each, as LVTPC says;
 //! while the guest works, halts and is dumped.
 //!
 //! With counts of [`StepPmu`] an overflow is at a known access, with those of [`ClockPmu`] it comes at any time and has to
 //! get the vCPU out of its guest.
 
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use perfvisor::devices::ports::Stop;
 use perfvisor::dump::VcpuDump;
 use perfvisor::machine::Machine;
-use vpmu::{Model, PmuConfig};
+use vpmu::Model;
 
-use crate::guest::{Given, Program, Step, pmu, run_programs};
+use crate::guest::{Given, Program, Step};
 use crate::guest_code::{VECTOR, nmis, vectors};
 use crate::programming::{Counter, Overflow, counters};
+use crate::running::{pmu, run_programs};
 use crate::sources::{ClockPmu, StepPmu};
 
 pub(crate) const APIC_BASE: u32 = 0x1B;
 pub(crate) const X2APIC: u64 = 0xFEE0_0C00;
 const EOI: u32 = 0x80B;
 pub(crate) const SPURIOUS: u32 = 0x80F;
-const ICR: u32 = 0x830;
 pub(crate) const LVTPC: u32 = 0x834;
 pub(crate) const NMI: u64 = 0x400;
-const MASKED: u64 = 1 << 16;
+pub(crate) const MASKED: u64 = 1 << 16;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: String, test: fn(Model), model| {
@@ -43,9 +44,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             trials.push(trial(format!("family_{model}_{name}"), test, model));
         }
     }
-    for model in [Model::P6, Model::P4M3, Model::AmdV2, Model::IntelV5] {
-        trials.push(trial(format!("smp_{model}_each_vcpu_has_its_own"), each_its_own, model));
-    }
     trials
 }
 
@@ -56,7 +54,7 @@ pub(crate) fn interrupting(model: Model) -> impl Iterator<Item = Counter> {
 }
 
 /// Switch the local APIC on in x2APIC mode, with this in LVTPC.
-fn apic(lvtpc: u64) -> [Step; 4] {
+pub(crate) fn apic(lvtpc: u64) -> [Step; 4] {
     [
         Step::WriteMsr(APIC_BASE, X2APIC | 1 << 8),
         Step::WriteMsr(SPURIOUS, 0x1FF),
@@ -72,7 +70,7 @@ pub(crate) fn before(counter: &Counter, events: u64) -> Step {
 
 /// A handler that looks at LVTPC and at the status, clears that, unmasks, ends the interrupt, and has the counter overflow
 /// again after `period`.
-fn handler(counter: &Counter, period: u64, lvtpc: u64) -> Vec<Step> {
+pub(crate) fn handler(counter: &Counter, period: u64, lvtpc: u64) -> Vec<Step> {
     let mut steps = vec![Step::ReadMsr(LVTPC)];
     steps.extend(counter.overflow.read().map(|(read, _)| read));
     steps.extend(counter.overflow.clear());
@@ -94,7 +92,7 @@ fn check_handled(model: Model, counter: &Counter, lvtpc: u64, handled: &[Given],
     assert!(!handled.contains(&Given::Fault), "{model}: {handled:x?}");
 }
 
-fn pmis(dump: &VcpuDump) -> u64 {
+pub(crate) fn pmis(dump: &VcpuDump) -> u64 {
     dump.pmu.as_ref().unwrap().pmis
 }
 
@@ -121,7 +119,7 @@ fn each(model: Model) {
         }
     }
     let program = Program { main, handlers };
-    let (results, dumps) = run_programs(pmu(model), &[program.clone()], |_| StepPmu::default(), |_| None);
+    let (results, dumps) = run_programs(pmu(model), from_ref(&program), |_| StepPmu::default(), |_| None);
     assert!(!results[0].main.contains(&Given::Fault), "{model}");
     assert_eq!(pmis(&dumps[0]), told, "{model}");
     let mut handled = &results[0].handler[..];
@@ -173,12 +171,15 @@ fn as_lvtpc_says(model: Model) {
     assert_eq!(pmis(&dumps[0]), told, "{model}: each was told to the local APIC");
 }
 
+/// How a guest waits until memory at an address holds so much.
+type Wait = fn(u64, u64) -> Step;
+
 /// `counter` overflows every so often, by the clock, until the guest has handled so many interrupts.
 fn at_any_time(model: Model) {
     const ROUNDS: u64 = 10;
     const PERIOD: u64 = 300_000;
     let counter = interrupting(model).next().unwrap();
-    let phases: [(u64, u64, fn(u64, u64) -> Step); 4] = [
+    let phases: [(u64, u64, Wait); 4] = [
         (NMI, nmis(0), Step::Await),
         (VECTOR, vectors(0), Step::HaltUntil),
         (NMI, nmis(0), Step::HaltUntil),
@@ -200,7 +201,7 @@ fn at_any_time(model: Model) {
     let quiet: fn(&Machine) -> Option<Stop> = |_| None;
     for meanwhile in [quiet, dump_storm] {
         let (results, dumps) =
-            run_programs(pmu(model), &[program.clone()], |_| ClockPmu::default(), meanwhile);
+            run_programs(pmu(model), from_ref(&program), |_| ClockPmu::default(), meanwhile);
         let mut handled = &results[0].handler[..];
         let mut all = 0;
         for &(end, lvtpc) in &ends {
@@ -229,64 +230,4 @@ fn dump_storm(machine: &Machine) -> Option<Stop> {
         machine.remotes().iter().for_each(|remote| drop(remote.dump().recv()));
     }
     panic!("the guest did not stop within 30 s");
-}
-
-/// Four vCPUs with different periods, one of them with its LVTPC masked, and one without a counter.
-fn each_its_own(model: Model) {
-    // The masked one's is over long before it stops its counter.
-    const PERIODS: [u64; 4] = [400_000, 250_000, 1000, 0];
-    const MASKED_ONE: usize = 2;
-    const ENDED: u64 = 0x30_0000;
-    let counter = interrupting(model).next().unwrap();
-    let programs: Vec<Program> = PERIODS
-        .iter()
-        .enumerate()
-        .map(|(cpu, &period)| {
-            let masked = cpu == MASKED_ONE;
-            let lvtpc = if masked { NMI | MASKED } else { NMI };
-            let mut main = apic(lvtpc).to_vec();
-            if cpu == 0 {
-                // INIT and SIPI with vector 8, to all others.
-                main.extend([Step::WriteMsr(ICR, 0xC_4500), Step::WriteMsr(ICR, 0xC_4608)]);
-            } else {
-                main[0] = Step::WriteMsr(APIC_BASE, X2APIC);
-            }
-            if period != 0 {
-                main.push(before(&counter, period));
-                main.extend(&counter.on_int);
-            }
-            if period != 0 && !masked {
-                main.push(Step::Await(nmis(cpu as u64), 8 + cpu as u64));
-            }
-            if masked {
-                main.push(Step::Spin(10_000));
-            }
-            // Those that are not interrupted have to see none for as long as the others are.
-            main.extend([Step::Add(ENDED, 1), Step::Await(ENDED, PERIODS.len() as u64)]);
-            main.extend(counter.overflow.read().map(|(read, _)| read));
-            main.extend(&counter.off);
-            main.push(Step::Load(nmis(cpu as u64)));
-            Program { main, handlers: vec![handler(&counter, period, lvtpc)] }
-        })
-        .collect();
-    let config: PmuConfig = pmu(model);
-    let (results, dumps) = run_programs(config, &programs, |_| ClockPmu::default(), |_| None);
-    for (cpu, (results, dump)) in results.iter().zip(&dumps).enumerate() {
-        let handled = results.main[results.main.len() - 1].value();
-        let steps = programs[cpu].handlers[0].len();
-        assert_eq!(results.handler.len(), handled as usize * steps, "{model} vCPU {cpu}");
-        let (least, told) = match cpu {
-            MASKED_ONE => (0, 1),
-            3 => (0, 0),
-            _ => (8 + cpu as u64, handled),
-        };
-        assert!(handled >= least && (least > 0 || handled == 0), "{model} vCPU {cpu}: {handled}");
-        assert_eq!(pmis(dump), told, "{model} vCPU {cpu}");
-        if cpu == MASKED_ONE
-            && let Some((_, bit)) = counter.overflow.read()
-        {
-            let status = results.main[results.main.len() - 2 - counter.off.len()];
-            assert_ne!(status.value() & bit, 0, "{model}: the status of the masked one");
-        }
-    }
 }

@@ -4,7 +4,8 @@ use libtest_mimic::Trial;
 use perfvisor::host::rdpmc::{Rdpmc, probe};
 use vpmu::Model;
 
-use crate::guest::{Given, Step, run};
+use crate::guest::{Given, Step};
+use crate::running::run;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("rdpmc_does_in_a_machine_what_the_probe_found", || {

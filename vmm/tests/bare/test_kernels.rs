@@ -6,8 +6,8 @@ use libtest_mimic::Trial;
 use perfvisor::devices::ports::Stop;
 use perfvisor::machine::boot::Module;
 
-use crate::guest::run_kernel;
 use crate::kernel::{Format, LOADED, Step, kernel};
+use crate::running::run_kernel;
 
 /// PVH's start information, multiboot's: offsets of fields.
 mod pvh {

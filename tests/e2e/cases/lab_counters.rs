@@ -24,6 +24,7 @@ pub(super) fn count_exactly() -> Result<()> {
         perfvisor::run(["lab", "exec", "--", "sh", "-c", script], &fs::read(&program)?, COMMAND_LIMIT)?;
     let said = String::from_utf8_lossy(&ended.stdout);
     let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
-    ensure!(others.is_empty() && !ok.is_empty(), "{} checks passed, but{ended}", ok.len());
+    ensure!(others.is_empty(), "{} checks passed, but:\n{}{}", ok.len(), others.join("\n"), ended.stderr);
+    ensure!(!ok.is_empty(), "nothing was checked{ended}");
     ended.expect_status(0)
 }

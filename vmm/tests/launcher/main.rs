@@ -232,7 +232,8 @@ fn files(lab: &Lab) {
 
 fn several(lab: &Lab) {
     let mut one = lab.start("trap 'echo interrupted; exit 3' INT; echo one; while :; do sleep 0.1; done");
-    let mut two = lab.start("echo two; cat");
+    // Nothing that ends with its input, which waiting for it closes.
+    let mut two = lab.start("echo two; sleep 1000");
     assert_eq!((one.line(), two.line()), ("one\n".into(), "two\n".into()));
     one.signal("-INT");
     assert_eq!((one.line(), one.code()), ("interrupted\n".into(), Some(3)));

@@ -29,6 +29,8 @@ pub(crate) const fn vectors(cpu: u64) -> u64 {
 core::arch::global_asm!(
     ".pushsection .rodata.bare_guest, \"a\"",
     ".balign 16",
+    ".globl bare_guest_start",
+    ".globl bare_guest_end",
     "bare_guest_start:",
     // The real-mode part, at 8000; it has fewer bytes. What it loads lies at 7E00 (GDTR) and 7E10 (a far pointer).
     "lea rsi, [rip + 70f]",

@@ -20,15 +20,16 @@ pub(crate) const CASE: Case = Case {
 fn guest(_: &Setting) -> String {
     "sysctl -q -w kernel.perf_event_max_sample_rate=1000000\n\
      sysctl -q -w kernel.perf_cpu_time_max_percent=0\n\
-     dmesg | grep -A 8 'Performance Events:' | cut -d ']' -f 2-\n\
+     dmesg | grep -E 'Performance Events:|\\.\\.\\. ' | cut -d ']' -f 2-\n\
      sysctl kernel.nmi_watchdog\n"
         .to_owned()
 }
 
 fn host(evidence: &Evidence) -> Result<()> {
     let family = family::of(evidence.setting.pmu)?;
+    let found = evidence.output.lines().any(|line| line.ends_with(family.driver));
+    ensure!(found, "the kernel does not say '{}'", family.driver);
     let lines = [
-        format!(" Performance Events: {}", family.driver),
         format!(" ... version:                {}", family.version),
         format!(" ... generic registers:      {}", family.general),
         format!(" ... fixed-purpose events:   {}", family.fixed),

@@ -8,7 +8,7 @@ use crate::dump::Event;
 pub(super) struct Family {
     /// As `--pmu` has it.
     pmu: &'static str,
-    /// What the kernel says of its driver at boot, of the version, and of the number of counters.
+    /// What the kernel says at boot: the end of its line on the driver, the version, and of the number of counters.
     pub(super) driver: &'static str,
     pub(super) version: u32,
     pub(super) general: u32,
@@ -20,13 +20,14 @@ pub(super) struct Family {
     pub(super) global: bool,
 }
 
-const AMD_CORE: &str = "Fam17h+ core perfctr, AMD PMU driver.";
-const ARCHITECTURAL: &str = "generic architected perfmon, Intel PMU driver.";
+/// Families from 17h on come with their number before it.
+const AMD_CORE: &str = " core perfctr, AMD PMU driver.";
+const ARCHITECTURAL: &str = "Performance Events: generic architected perfmon, Intel PMU driver.";
 
 const FAMILIES: [Family; 6] = [
     Family {
         pmu: "k7",
-        driver: "AMD PMU driver.",
+        driver: "Performance Events: AMD PMU driver.",
         version: 0,
         general: 4,
         fixed: 0,
@@ -53,7 +54,7 @@ const FAMILIES: [Family; 6] = [
     },
     Family {
         pmu: "pentium-m",
-        driver: "p6 PMU driver.",
+        driver: "Performance Events: p6 PMU driver.",
         version: 0,
         general: 2,
         fixed: 0,
@@ -71,7 +72,7 @@ const FAMILIES: [Family; 6] = [
     },
     Family {
         pmu: "intel-v4",
-        driver: ARCHITECTURAL,
+        driver: "Performance Events: generic architected perfmon, full-width counters, Intel PMU driver.",
         version: 4,
         general: 4,
         fixed: 2,

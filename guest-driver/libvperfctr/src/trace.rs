@@ -163,7 +163,12 @@ mod tests {
     }
 
     fn start(script: &str) -> (Child, i32) {
-        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let pid = child.id() as i32;
         (child, pid)
     }

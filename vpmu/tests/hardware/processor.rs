@@ -69,6 +69,12 @@ impl Processor {
         self.layout.switched_on(i, &self.select) && self.globally_on(i)
     }
 
+    /// One that P6's select enables at no privilege level is as good as off.
+    fn general_shown(&self, i: usize) -> bool {
+        let p6 = matches!(self.layout.layout, Selects::Each | Selects::First);
+        self.general_on(i) && (!p6 || self.select[i] >> 16 & 3 != 0)
+    }
+
     pub fn fixed_on(&self, i: usize) -> bool {
         self.fixed_control >> (4 * i) & 3 != 0 && self.globally_on(32 + i)
     }
@@ -259,7 +265,7 @@ impl Processor {
     /// The counters that are switched on, by RDPMC's numbers.
     pub fn counting(&self) -> impl Iterator<Item = (u32, &Register)> {
         let first = self.layout.rdpmc_first.unwrap_or(0);
-        let general = self.general.iter().enumerate().filter(|(i, _)| self.general_on(*i));
+        let general = self.general.iter().enumerate().filter(|(i, _)| self.general_shown(*i));
         let fixed = self.fixed.iter().enumerate().filter(|(i, _)| self.fixed_on(*i));
         general
             .map(move |(i, counter)| (first + i as u32, counter))

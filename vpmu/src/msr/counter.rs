@@ -1,6 +1,6 @@
 //! A counter behind registers.
 
-use super::Context;
+use super::{Context, RegisterCounter};
 use crate::host::{HostEvent, HostPmu};
 use crate::register_value::RegisterValue;
 use crate::select::Select;
@@ -63,10 +63,6 @@ impl Counter {
             hint: 0,
             interrupt: false,
         }
-    }
-
-    pub(super) fn select(&self) -> Select {
-        self.select
     }
 
     pub(super) fn width(&self) -> u32 {
@@ -171,8 +167,21 @@ impl Counter {
         seen
     }
 
+    /// Stop it for good: what it counted is in the totals.
+    pub(super) fn stop<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
+        let _ = self.look(context);
+        self.run = None;
+        self.interrupt = false;
+    }
+
+    /// As the dump shows it, with RDPMC's number for it.
+    pub(super) fn shown<H: HostPmu>(&self, rdpmc: u32, slots: &mut Slots<H>) -> RegisterCounter {
+        let counted = self.run.is_some();
+        RegisterCounter { rdpmc, select: self.select, value: self.read(slots), counted }
+    }
+
     /// The count of its slot at which it overflows with an interrupt.
-    pub(super) fn deadline(&self) -> Option<(u8, u64)> {
+    fn deadline(&self) -> Option<(u8, u64)> {
         let run = self.run.filter(|_| self.interrupt)?;
         Some((run.slot, self.value.overflow_at(run.start)))
     }
@@ -183,6 +192,16 @@ impl Counter {
             _ => None,
         }
     }
+}
+
+/// The slots that running counters read.
+pub(super) fn slots<'a>(counters: impl Iterator<Item = &'a Counter>) -> SlotSet {
+    counters.filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
+}
+
+/// The count of `slot` at which the next of `counters` overflows with an interrupt.
+pub(super) fn deadline<'a>(counters: impl Iterator<Item = &'a Counter>, slot: u8) -> Option<u64> {
+    counters.filter_map(Counter::deadline).filter(|(of, _)| *of == slot).map(|(_, at)| at).min()
 }
 
 fn what<H: HostPmu>(select: Select, context: &mut Context<'_, H>) -> What {

@@ -123,7 +123,7 @@ impl RegisterFile {
 
     /// The slots its running counters read.
     pub(crate) fn slots(&self) -> SlotSet {
-        on_file!(self, 0, file => file.slots())
+        on_file!(self, 0, file => counter::slots(file.counters()))
     }
 
     /// Look for overflows. What is found is noted in the registers.
@@ -138,7 +138,7 @@ impl RegisterFile {
 
     /// The count of `slot` at which the next of its counters overflows with an interrupt.
     pub(crate) fn deadline(&self, slot: u8) -> Option<u64> {
-        on_file!(self, None, file => file.deadline(slot))
+        on_file!(self, None, file => counter::deadline(file.counters(), slot))
     }
 
     /// Stop every counter, so that totals are final.
@@ -148,7 +148,7 @@ impl RegisterFile {
 
     /// What running counters have counted since their start.
     pub(crate) fn running<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<(RowIndex, u64)> {
-        on_file!(self, Vec::new(), file => file.running(slots))
+        on_file!(self, Vec::new(), file => file.counters().filter_map(|counter| counter.running(slots)).collect())
     }
 
     /// The counters that are enabled.

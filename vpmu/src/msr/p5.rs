@@ -5,8 +5,7 @@ use super::{Context, RegisterCounter};
 use crate::host::HostPmu;
 use crate::registers::P5Registers;
 use crate::select::Select;
-use crate::slots::{SlotSet, Slots};
-use crate::totals::RowIndex;
+use crate::slots::Slots;
 use crate::virtual_pmu::MsrOutcome;
 
 /// Bits 6 and 7 of a half: count at CPL 0 to 2, at CPL 3. With neither the counter is stopped.
@@ -101,32 +100,17 @@ impl P5File {
         self.counters[i].read(context.slots)
     }
 
-    pub(super) fn slots(&self) -> SlotSet {
-        self.counters.iter().filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
-    }
-
-    pub(super) fn deadline(&self, _slot: u8) -> Option<u64> {
-        None
-    }
-
     pub(super) fn stop<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
         self.halves = [0; 2];
-        for counter in &mut self.counters {
-            let _ = counter.apply(false, counter.select(), false, 0, context);
-        }
+        self.counters.iter_mut().for_each(|counter| counter.stop(context));
     }
 
-    pub(super) fn running<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<(RowIndex, u64)> {
-        self.counters.iter().filter_map(|counter| counter.running(slots)).collect()
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Counter> {
+        self.counters.iter()
     }
 
     pub(super) fn enabled<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<RegisterCounter> {
-        let shown = |i: usize| RegisterCounter {
-            rdpmc: i as u32,
-            select: self.counters[i].select(),
-            value: self.counters[i].read(slots),
-            counted: self.counters[i].slot().is_some(),
-        };
+        let shown = |i: usize| self.counters[i].shown(i as u32, slots);
         (0..2).filter(|&i| self.is_enabled(i)).map(shown).collect()
     }
 }

@@ -6,8 +6,7 @@ use super::{Context, RegisterCounter};
 use crate::host::HostPmu;
 use crate::registers::{CounterWrite, Enable, FixedRegisters, P6Registers};
 use crate::select::Select;
-use crate::slots::{SlotSet, Slots};
-use crate::totals::RowIndex;
+use crate::slots::Slots;
 use crate::virtual_pmu::MsrOutcome;
 
 /// Bit 22 of an event select: enabled.
@@ -361,46 +360,30 @@ impl P6File {
         self.fixed[i].read(context.slots)
     }
 
-    pub(super) fn slots(&self) -> SlotSet {
-        self.counters().filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
-    }
-
-    pub(super) fn deadline(&self, slot: u8) -> Option<u64> {
-        self.counters().filter_map(Counter::deadline).filter(|(of, _)| *of == slot).map(|(_, at)| at).min()
-    }
-
     pub(super) fn stop<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
         self.evntsel = [0; GENERAL];
         self.fixed_control = 0;
         self.global_control = 0;
-        for counter in self.general.iter_mut().chain(&mut self.fixed) {
-            let _ = counter.apply(false, counter.select(), false, 0, context);
-        }
-    }
-
-    pub(super) fn running<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<(RowIndex, u64)> {
-        self.counters().filter_map(|counter| counter.running(slots)).collect()
+        self.counters_mut().for_each(|counter| counter.stop(context));
     }
 
     pub(super) fn enabled<H: HostPmu>(&self, slots: &mut Slots<H>) -> Vec<RegisterCounter> {
-        let mut shown = |counter: &Counter, rdpmc| RegisterCounter {
-            rdpmc,
-            select: counter.select(),
-            value: counter.read(slots),
-            counted: counter.slot().is_some(),
-        };
         let mut list = Vec::new();
         for i in (0..self.general_count()).filter(|&i| self.general_enabled(i)) {
-            list.push(shown(&self.general[i], self.registers.rdpmc_first + i as u32));
+            list.push(self.general[i].shown(self.registers.rdpmc_first + i as u32, slots));
         }
         for i in (0..self.fixed_count()).filter(|&i| self.fixed_enabled(i)) {
-            list.push(shown(&self.fixed[i], 1 << 30 | i as u32));
+            list.push(self.fixed[i].shown(1 << 30 | i as u32, slots));
         }
         list
     }
 
-    fn counters(&self) -> impl Iterator<Item = &Counter> {
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Counter> {
         self.general.iter().chain(&self.fixed)
+    }
+
+    fn counters_mut(&mut self) -> impl Iterator<Item = &mut Counter> {
+        self.general.iter_mut().chain(&mut self.fixed)
     }
 
     fn general_count(&self) -> usize {

@@ -116,7 +116,9 @@ pub(crate) fn wait(machine: &Machine) -> Stop {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("the guest did not stop within 30 s");
+    let dumps: Vec<_> =
+        machine.remotes().iter().map(|vcpu| vcpu.dump().recv_timeout(Duration::from_secs(2))).collect();
+    panic!("the guest did not stop within 30 s: {dumps:#?}");
 }
 
 /// Run `script` on the first of `vcpus` vCPUs.

@@ -52,6 +52,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         total += tally;
         times.push((step.name, started.elapsed()));
     }
+    if arguments.filter.is_none() {
+        total +=
+            Tally::skipped(steps::BARE_IN_LAB, "not reliable yet; `cargo xtask test bare-in-lab` runs it");
+    }
     summarise(&total, &times);
     Ok(total.failures.is_empty())
 }
@@ -59,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
 /// The steps to run, and the filter for the tests in them.
 fn select(filter: Option<&str>) -> (Vec<&'static Step>, Option<&str>) {
     match filter {
-        None => (STEPS.iter().collect(), None),
+        None => (STEPS.iter().filter(|step| step.name != steps::BARE_IN_LAB).collect(), None),
         Some(name) if STEPS.iter().any(|step| step.name == name) => {
             (STEPS.iter().filter(|step| step.name == name).collect(), None)
         }
@@ -104,6 +108,6 @@ mod tests {
     fn a_filter_is_a_step_or_part_of_a_test() {
         assert_eq!(names("clippy"), (vec!["clippy"], None));
         assert_eq!(names("overlay"), (vec!["unit", "images", "e2e"], Some("overlay")));
-        assert_eq!(select(None).0.len(), STEPS.len());
+        assert_eq!(select(None).0.len(), STEPS.len() - 1);
     }
 }

@@ -69,7 +69,16 @@ pub(super) const STEPS: [Step; 9] = [
         run: kernel_style,
     },
     Step { name: "e2e", what: "guests in the lab machine, end to end", has_tests: true, run: end_to_end },
+    Step {
+        name: BARE_IN_LAB,
+        what: "bare-metal guests against the lab's counters; by its name only",
+        has_tests: false,
+        run: bare_in_lab,
+    },
 ];
+
+/// Not among the steps of a whole run: see [`bare_in_lab`].
+pub(super) const BARE_IN_LAB: &str = "bare-in-lab";
 
 impl Context {
     /// Runs a program whose success is one passed check; what it said is shown when it fails.
@@ -218,12 +227,14 @@ fn end_to_end(context: &Context) -> Result<Tally> {
     let launcher =
         cargo("test").args(["--release", "--color=never", "--package=perfvisor", "--test=launcher"]);
     tally += context.tests("launcher", launcher, true)?;
-    tally += bare_in_lab(context)?;
     Ok(tally)
 }
 
 /// Of the bare-metal guests those that need counters, and several vCPUs on another KVM than this host's. The others have
 /// run here, and each of their many exits takes long in the lab.
+///
+/// One run in four or so has a failure: an overflow one event late (perf programs no distance below 2), or a guest that
+/// stands still, for a reason that is not known yet. Until it is, nobody's change is judged by it.
 fn bare_in_lab(context: &Context) -> Result<Tally> {
     const HERE: [&str; 7] = ["door_", "family_", "kernel_", "lvtpc_", "machine_", "rdpmc_", "run_command_"];
     let bare = cargo("test").args(["--release", "--color=never", "--package=perfvisor", "--test=bare"]);

@@ -34,7 +34,7 @@ pub(super) struct Context {
 pub(super) const IMAGES: &str = "images";
 
 /// All steps in order.
-pub(super) const STEPS: [Step; 9] = [
+pub(super) const STEPS: [Step; 10] = [
     Step { name: "fmt", what: "every Rust file is formatted", has_tests: false, run: fmt },
     Step { name: "clippy", what: "no warnings from clippy", has_tests: false, run: clippy },
     Step {

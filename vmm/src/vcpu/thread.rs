@@ -48,6 +48,9 @@ impl Processor for Kvm {
         let (Ok(regs), Ok(sregs)) = (self.fd.get_regs(), self.fd.get_sregs()) else {
             return "at a place that KVM does not tell".to_owned();
         };
+        if (sregs.cs.selector, regs.rip) == (0xF000, 0xFFF0) {
+            return "at a place that is lost: on AMD, KVM resets the registers then".to_owned();
+        }
         format!(
             "at {:#x}:{:#x} (rsp {:#x}, rflags {:#x}, cr0 {:#x}, cr2 {:#x}, cr3 {:#x}, cr4 {:#x}, idt {:#x}, gs {:#x})",
             sregs.cs.selector,

@@ -14,6 +14,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/signal.h>
+#include <linux/spinlock.h>
 #include <linux/task_work.h>
 
 #include "vperfctr.h"
@@ -103,16 +104,18 @@ void vperfctr_pmi(void)
 	    !door_interrupts(&state->counters))
 		return;
 	counters = &state->counters;
+	raw_spin_lock(&state->lock);
 	door_suspend(counters);
 	if (door_runs(counters)) {
 		err = door_resume(counters);
 		if (err)
 			door_lost(counters, err);
 	}
+	raw_spin_unlock(&state->lock);
 	vperfctr_tell(state);
 }
 
-/* Go on where an overflow stopped. The current thread's, interrupts off. */
+/* Go on where an overflow stopped, after vperfctr_begin(). */
 int vperfctr_go_on(struct vperfctr *state)
 {
 	struct door_state *counters = &state->counters;
@@ -122,6 +125,11 @@ int vperfctr_go_on(struct vperfctr *state)
 		return -EIO;
 	if (!counters->stopped)
 		return -EPERM;
+	if (!vperfctr_is_own(state)) {
+		/* It is resumed with its thread, which is told before. */
+		door_start(counters);
+		return 0;
+	}
 	/* The next overflow shall not be told with this one. */
 	vperfctr_tell(state);
 

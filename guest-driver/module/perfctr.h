@@ -16,6 +16,9 @@
 /* Bits of cpu_features. */
 #define PERFCTR_FEATURE_PCINT	4
 
+/* Bits of extensions: all calls act on stopped tracees as well. */
+#define PERFCTR_EXTENSION_OTHER_THREADS	8
+
 /* si_code of an overflow signal: _sifields._pad[0] has its counters. */
 #define SI_PMC_OVF		'P'
 
@@ -39,7 +42,7 @@ struct perfctr_info {
 	__u32 cpu_features;
 	__u32 cpu_khz;
 	__u32 tsc_to_cpu_mult;
-	__u32 extensions;	/* beyond 2.7.3; none yet */
+	__u32 extensions;	/* beyond 2.7.3 */
 	__u32 counters;		/* programmable, fixed << 8; not in 2.7.3 */
 	__u32 _reserved4;
 };

@@ -9,6 +9,7 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/printk.h>
+#include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/timer.h>
 #include <linux/tracepoint.h>
@@ -28,15 +29,20 @@ static struct preempt_ops switch_ops;
 /*
  * The notifier is the thread's pointer to its state. Only a running thread
  * changes its own list, so @task is current, or is not running and cannot be
- * until the caller lets it.
+ * until the caller lets it. A state that its tracer took away may be in it yet.
  */
 struct vperfctr *vperfctr_of(struct task_struct *task)
 {
 	struct preempt_notifier *notifier;
+	struct vperfctr *state;
 
-	hlist_for_each_entry(notifier, &task->preempt_notifiers, link)
-		if (notifier->ops == &switch_ops)
-			return container_of(notifier, struct vperfctr, notifier);
+	hlist_for_each_entry(notifier, &task->preempt_notifiers, link) {
+		if (notifier->ops != &switch_ops)
+			continue;
+		state = container_of(notifier, struct vperfctr, notifier);
+		if (READ_ONCE(state->owner))
+			return state;
+	}
 	return NULL;
 }
 
@@ -65,7 +71,11 @@ static void switch_out(struct preempt_notifier *notifier,
 
 	if (!prev->counters.attached)
 		return;
+	raw_spin_lock(&prev->lock);
 	next = vperfctr_of(next_task);
+	/* If its tracer is at it, which waits for nobody, switch_in() resumes. */
+	if (next && !raw_spin_trylock(&next->lock))
+		next = NULL;
 	if (next && door_runs(&next->counters)) {
 		err = door_switch(&prev->counters, &next->counters);
 		if (err)
@@ -73,17 +83,17 @@ static void switch_out(struct preempt_notifier *notifier,
 	} else {
 		door_suspend(&prev->counters);
 	}
+	if (next)
+		raw_spin_unlock(&next->lock);
 	vperfctr_tell_later(prev);
+	raw_spin_unlock(&prev->lock);
 }
 
-/* In the new thread's context, with interrupts on and preemption off. */
-static void switch_in(struct preempt_notifier *notifier, int cpu)
+/* With the lock, interrupts off, and in the context of the thread. */
+static void switch_resume(struct vperfctr *state)
 {
-	struct vperfctr *state = container_of(notifier, struct vperfctr, notifier);
-	unsigned long flags;
 	int err;
 
-	local_irq_save(flags);
 	if (door_runs(&state->counters) && !state->counters.attached) {
 		err = door_resume(&state->counters);
 		if (err)
@@ -91,7 +101,17 @@ static void switch_in(struct preempt_notifier *notifier, int cpu)
 	}
 	if (state->counters.attached)
 		vperfctr_begin_sampling();
-	local_irq_restore(flags);
+}
+
+/* In the new thread's context, with interrupts on and preemption off. */
+static void switch_in(struct preempt_notifier *notifier, int cpu)
+{
+	struct vperfctr *state = container_of(notifier, struct vperfctr, notifier);
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&state->lock, flags);
+	switch_resume(state);
+	raw_spin_unlock_irqrestore(&state->lock, flags);
 }
 
 static struct preempt_ops switch_ops = {
@@ -107,27 +127,36 @@ static void switch_sample(struct timer_list *timer)
 
 	local_irq_save(flags);
 	if (state && state->counters.attached) {
+		raw_spin_lock(&state->lock);
 		door_sample(&state->counters);
+		raw_spin_unlock(&state->lock);
 		vperfctr_tell(state);
 		vperfctr_begin_sampling();
 	}
 	local_irq_restore(flags);
 }
 
-/* Begin to follow the current thread. */
+/* Begin to follow the current thread, whose state it is, if not done yet. */
 void vperfctr_watch(struct vperfctr *state)
 {
 	unsigned long flags;
 
+	if (READ_ONCE(state->watched))	/* by this thread */
+		return;
 	preempt_notifier_init(&state->notifier, &switch_ops);
-	local_irq_save(flags);
+	raw_spin_lock_irqsave(&state->lock, flags);
 	preempt_notifier_register(&state->notifier);
-	local_irq_restore(flags);
+	state->watched = true;
+	switch_resume(state);
+	raw_spin_unlock_irqrestore(&state->lock, flags);
 }
 
+/* With the lock, and in the context of the thread. */
 void vperfctr_unwatch(struct vperfctr *state)
 {
-	preempt_notifier_unregister(&state->notifier);
+	if (state->watched)
+		preempt_notifier_unregister(&state->notifier);
+	state->watched = false;
 }
 
 static void switch_exit_thread(void *unused, struct task_struct *task)

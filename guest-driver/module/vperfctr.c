@@ -2,9 +2,8 @@
 /*
  * The state object of a thread and the five calls on it.
  *
- * Only the thread that counts may act on a linked state; it needs no lock for
- * that, just interrupts off, so that the scheduler finds a state it can
- * suspend. Anybody else who holds the descriptor sees a state that is final.
+ * The thread that counts may act on a linked state, and its tracer: tracee.c.
+ * Anybody else who holds the descriptor sees a state that is final.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -15,6 +14,7 @@
 #include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/printk.h>
+#include <linux/sched/task.h>
 #include <linux/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -32,6 +32,7 @@ static struct vperfctr *vperfctr_new(void)
 		kfree(state);
 		return NULL;
 	}
+	vperfctr_link_init(state);
 	vperfctr_overflow_init(state);
 	refcount_set(&state->refs, 1);
 	return state;
@@ -49,44 +50,6 @@ void vperfctr_put(struct vperfctr *state)
 		kfree(state);
 }
 
-/* Whoever sees a state without owner must see its final sums as well. */
-static void vperfctr_set_owner(struct vperfctr *state, struct task_struct *owner)
-{
-	/* Pairs with vperfctr_get_owner(). */
-	smp_store_release(&state->owner, owner);
-}
-
-static struct task_struct *vperfctr_get_owner(struct vperfctr *state)
-{
-	/* Pairs with vperfctr_set_owner(). */
-	return smp_load_acquire(&state->owner);
-}
-
-static bool vperfctr_foreign(struct task_struct *owner)
-{
-	return owner && owner != current;
-}
-
-/* Sample for the last time and detach from the current thread. May not sleep. */
-void vperfctr_unlink_self(struct vperfctr *state)
-{
-	unsigned long flags;
-
-	local_irq_save(flags);
-	if (state->counters.attached)
-		door_suspend(&state->counters);
-	if (!(current->flags & PF_EXITING))
-		vperfctr_tell(state);
-	state->counters.enabled = false;
-	state->counters.page->cstatus = 0;
-	vperfctr_unwatch(state);
-	local_irq_restore(flags);
-
-	vperfctr_set_owner(state, NULL);
-	vperfctr_put(state);
-	module_put(THIS_MODULE);
-}
-
 static struct vperfctr *vperfctr_get(int fd)
 {
 	struct file *file = fget(fd);
@@ -101,47 +64,68 @@ static struct vperfctr *vperfctr_get(int fd)
 	return state ?: ERR_PTR(-EINVAL);
 }
 
-long vperfctr_open(int tid, int creat)
+/* A descriptor of @state, or of nothing, if that is all there is. */
+static long vperfctr_install(struct vperfctr *state, struct task_struct *link_to)
 {
-	struct vperfctr *state;
 	struct file *file;
-	int fd;
-
-	/* Another thread would have to be traced and stopped. */
-	if (tid && tid != task_pid_vnr(current))
-		return -ESRCH;
-
-	state = vperfctr_of(current);
-	if (state && creat)
-		return -EEXIST;
+	int fd, err = 0;
 
 	fd = get_unused_fd_flags(0);
 	if (fd < 0)
 		return fd;
-
-	if (creat) {
-		state = vperfctr_new();
-		if (!state) {
-			put_unused_fd(fd);
-			return -ENOMEM;
-		}
-	}
-
 	file = vperfctr_file_new(state);
 	if (IS_ERR(file)) {
-		if (creat)
-			vperfctr_put(state);
 		put_unused_fd(fd);
 		return PTR_ERR(file);
 	}
-
-	if (creat) {
-		/* The thread's reference is the one the object was born with. */
-		__module_get(THIS_MODULE);
-		vperfctr_set_owner(state, current);
-		vperfctr_watch(state);
+	if (link_to)
+		err = vperfctr_link(state, link_to);
+	if (err) {
+		fput(file);
+		put_unused_fd(fd);
+		return err;
 	}
 	fd_install(fd, file);
+	return fd;
+}
+
+static long vperfctr_open_task(struct task_struct *task, int creat)
+{
+	struct vperfctr *state;
+	long fd;
+
+	state = vperfctr_find(task);
+	if (!creat) {
+		fd = vperfctr_install(state, NULL);
+		if (state)
+			vperfctr_put(state);
+		return fd;
+	}
+	if (state) {
+		vperfctr_put(state);
+		return -EEXIST;
+	}
+	state = vperfctr_new();
+	if (!state)
+		return -ENOMEM;
+	fd = vperfctr_install(state, task);
+	if (fd < 0)
+		vperfctr_put(state);
+	return fd;
+}
+
+long vperfctr_open(int tid, int creat)
+{
+	struct task_struct *task = tracee_find(tid);
+	long fd = 0;
+
+	if (!task)
+		return -ESRCH;
+	if (task != current)
+		fd = tracee_await_stop(task);
+	if (!fd)
+		fd = vperfctr_open_task(task, creat);
+	put_task_struct(task);
 	return fd;
 }
 
@@ -156,8 +140,9 @@ static int vperfctr_set_control(struct vperfctr *state,
 
 	if (counters->attached)
 		door_suspend(counters);
-	/* Of the settings that end here, and as they say. */
-	vperfctr_tell(state);
+	/* Of the settings that end here; another thread tells itself later. */
+	if (vperfctr_is_own(state))
+		vperfctr_tell(state);
 	counters->enabled = false;
 	counters->stopped = false;
 	page->cstatus = 0;
@@ -184,13 +169,16 @@ static int vperfctr_set_control(struct vperfctr *state,
 		if (!(control->preserve & BIT(i)))
 			page->pmc[i].sum = 0;
 
-	err = door_resume(counters);
-	if (err) {
-		page->cstatus = 0;
-		return err;
+	if (vperfctr_is_own(state)) {
+		err = door_resume(counters);
+		if (err) {
+			page->cstatus = 0;
+			return err;
+		}
+		vperfctr_begin_sampling();
 	}
+	/* Another thread's are resumed when it is. */
 	counters->enabled = true;
-	vperfctr_begin_sampling();
 	return 0;
 }
 
@@ -199,19 +187,23 @@ long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)
 	struct vperfctr *state = vperfctr_get(fd);
 	struct vperfctr_control control;
 	unsigned long flags;
+	bool readable;
 	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	if (vperfctr_get_owner(state) != current) {
-		err = -ESRCH;
-	} else if (copy_from_user(&control, ucontrol, sizeof(control))) {
-		err = -EFAULT;
-	} else {
-		local_irq_save(flags);
-		err = vperfctr_set_control(state, &control);
-		local_irq_restore(flags);
+	/* Copying may sleep; but who may not control is told that first. */
+	readable = !copy_from_user(&control, ucontrol, sizeof(control));
+	err = vperfctr_begin(state, &flags);
+	if (!err) {
+		if (!state->owner)
+			err = -ESRCH;
+		else if (!readable)
+			err = -EFAULT;
+		else
+			err = vperfctr_set_control(state, &control);
+		vperfctr_end(state, flags);
 	}
 	vperfctr_put(state);
 	return err;
@@ -220,16 +212,19 @@ long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)
 long vperfctr_unlink(int fd)
 {
 	struct vperfctr *state = vperfctr_get(fd);
-	struct task_struct *owner;
-	long err = 0;
+	unsigned long flags;
+	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	owner = vperfctr_get_owner(state);
-	if (vperfctr_foreign(owner))
-		err = -ESRCH;
-	else if (owner)
+	err = vperfctr_begin(state, &flags);
+	if (!err) {
+		if (state->owner && !vperfctr_is_own(state))
+			err = vperfctr_unlink_other(state);
+		vperfctr_end(state, flags);
+	}
+	if (!err && vperfctr_is_own(state))
 		vperfctr_unlink_self(state);
 	vperfctr_put(state);
 	return err;
@@ -244,25 +239,22 @@ long vperfctr_iresume(int fd)
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	if (vperfctr_get_owner(state) != current) {
-		err = -ESRCH;
-	} else {
-		local_irq_save(flags);
-		err = vperfctr_go_on(state);
-		local_irq_restore(flags);
+	err = vperfctr_begin(state, &flags);
+	if (!err) {
+		err = state->owner ? vperfctr_go_on(state) : -ESRCH;
+		vperfctr_end(state, flags);
 	}
 	vperfctr_put(state);
 	return err;
 }
 
+/* After vperfctr_begin(). */
 static int vperfctr_get_sums(struct vperfctr *state,
 			     struct perfctr_sum_ctrs *sum)
 {
 	struct door_state *counters = &state->counters;
-	unsigned long flags;
 	unsigned int i;
 
-	local_irq_save(flags);
 	if (counters->attached) {
 		door_sample(counters);
 		vperfctr_tell(state);
@@ -270,15 +262,7 @@ static int vperfctr_get_sums(struct vperfctr *state,
 	sum->tsc = counters->page->tsc_sum;
 	for (i = 0; i < PERFCTR_MAX_COUNTERS; i++)
 		sum->pmc[i] = counters->page->pmc[i].sum;
-	local_irq_restore(flags);
-
-	if (!counters->error)
-		return 0;
-	/* Said here because the scheduler, where it happens, cannot print. */
-	pr_warn_ratelimited("%s[%d]: counts were lost (error %d), not giving wrong ones\n",
-			    current->comm, task_pid_nr(current),
-			    counters->error);
-	return -EIO;
+	return counters->error;
 }
 
 long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
@@ -287,24 +271,31 @@ long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 	struct vperfctr *state = vperfctr_get(fd);
 	struct vperfctr_control control = { };
 	struct perfctr_sum_ctrs sum;
-	long err = 0;
+	unsigned long flags;
+	int lost = 0;
+	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	if (vperfctr_foreign(vperfctr_get_owner(state)))
-		err = -ESRCH;
-	if (!err && usum) {
-		err = vperfctr_get_sums(state, &sum);
-		if (!err && copy_to_user(usum, &sum, sizeof(sum)))
-			err = -EFAULT;
-	}
-	if (!err && ucontrol) {
+	err = vperfctr_begin(state, &flags);
+	if (!err) {
+		if (usum)
+			lost = vperfctr_get_sums(state, &sum);
 		control.si_signo = state->si_signo;
 		control.cpu_control = state->counters.control;
-		if (copy_to_user(ucontrol, &control, sizeof(control)))
-			err = -EFAULT;
+		vperfctr_end(state, flags);
 	}
+	if (lost) {
+		/* Said here: the scheduler, where it happens, cannot print. */
+		pr_warn_ratelimited("%s[%d]: counts were lost (error %d), not giving wrong ones\n",
+				    current->comm, task_pid_nr(current), lost);
+		err = -EIO;
+	}
+	if (!err && usum && copy_to_user(usum, &sum, sizeof(sum)))
+		err = -EFAULT;
+	if (!err && ucontrol && copy_to_user(ucontrol, &control, sizeof(control)))
+		err = -EFAULT;
 	vperfctr_put(state);
 	return err;
 }

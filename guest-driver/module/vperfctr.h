@@ -7,6 +7,7 @@
 #include <linux/preempt.h>
 #include <linux/refcount.h>
 #include <linux/sched.h>
+#include <linux/spinlock_types.h>
 #include <linux/types.h>
 
 #include "door.h"
@@ -14,12 +15,15 @@
 struct vperfctr {
 	/* One for the thread while linked, one for each open file. */
 	refcount_t refs;
-	/*
-	 * The thread that counts, or NULL for ever once unlinked. Set and
-	 * cleared by the thread itself. For others it tells whether the
-	 * state is final, and the pointer is compared, never followed.
-	 */
+	/* Between a tracer and its tracee that was killed: see tracee.c. */
+	raw_spinlock_t lock;
+	/* The thread that counts, or NULL for ever once unlinked. */
 	struct task_struct *owner;
+	struct hlist_node link;
+	bool linked;			/* the thread has its reference */
+	bool watched;			/* its notifier is registered */
+	bool settling;			/* settle_task is on its way */
+	struct callback_head settle_task;
 	struct preempt_notifier notifier;
 	struct door_state counters;
 	int si_signo;
@@ -33,13 +37,27 @@ struct vperfctr {
 
 /* vperfctr.c: the object and the calls on it */
 void vperfctr_put(struct vperfctr *state);
-void vperfctr_unlink_self(struct vperfctr *state);
 long vperfctr_open(int tid, int creat);
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol);
 long vperfctr_unlink(int fd);
 long vperfctr_iresume(int fd);
 long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 		   struct vperfctr_control __user *ucontrol);
+
+/* link.c: states and their threads */
+void vperfctr_link_init(struct vperfctr *state);
+struct vperfctr *vperfctr_find(struct task_struct *task);
+bool vperfctr_is_own(struct vperfctr *state);
+struct task_struct *vperfctr_hold_owner(struct vperfctr *state);
+int vperfctr_link(struct vperfctr *state, struct task_struct *task);
+void vperfctr_unlink_self(struct vperfctr *state);
+int vperfctr_unlink_other(struct vperfctr *state);
+
+/* tracee.c: who may act on a state */
+int tracee_await_stop(struct task_struct *task);
+struct task_struct *tracee_find(int tid);
+int vperfctr_begin(struct vperfctr *state, unsigned long *flags);
+void vperfctr_end(struct vperfctr *state, unsigned long flags);
 
 /* switch.c: following threads */
 struct vperfctr *vperfctr_of(struct task_struct *task);

@@ -11,6 +11,7 @@ mod lifetime;
 mod mapping;
 mod overflow;
 mod pointers;
+mod tracee;
 
 use anyhow::{Result, bail};
 
@@ -26,6 +27,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         lifetime::CHECKS,
         inherit::CHECKS,
         exact::CHECKS,
+        tracee::CHECKS,
         leak::CHECKS,
         door::CHECKS,
     ]
@@ -41,6 +43,8 @@ pub(crate) fn child(role: &str) -> Result<()> {
         inherit::KEPT => inherit::kept(),
         inherit::GIVER => inherit::giver(),
         inherit::VICTIM => inherit::victim(),
+        tracee::ROUNDS_ROLE => tracee::rounds(),
+        tracee::EXECS_ROLE => tracee::execs(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

@@ -221,8 +221,8 @@ impl Model {
             Self::P6 | Self::PentiumII | Self::PentiumIII | Self::PentiumM => p6::host_event(select, host),
             Self::P4 | Self::P4M2 | Self::P4M3 => p4::host_event(select, host, self.p4_registers()?),
             Self::C3 => c3::host_event(select, host),
-            Self::K7 | Self::K8 => amd::host_event(select, host, amd::WHAT, amd::EVENTS),
-            Self::Fam10h => amd::host_event(select, host, amd::WIDE_WHAT, amd::EVENTS),
+            Self::K7 | Self::K8 => amd::host_event(select, host, p6_like::WHAT, &[]),
+            Self::Fam10h => amd::host_event(select, host, amd::WIDE_WHAT, &[]),
             Self::AmdCore | Self::AmdV2 => amd::host_event(select, host, amd::WIDE_WHAT, amd::ZEN2_EVENTS),
             Self::IntelV1 | Self::IntelV2 | Self::IntelV3 | Self::IntelV4 | Self::IntelV5 => {
                 intel::host_event(select, host)

@@ -7,7 +7,7 @@ use crate::guest_page::StatePage;
 use crate::host::HostPmu;
 use crate::placement::Placement;
 use crate::register_value::RegisterValue;
-use crate::slots::{SlotSet, Slots};
+use crate::slots::{SlotSet, Slots, slot_set};
 use crate::totals::{RowIndex, Totals};
 
 /// Which state is attached, and where its counters stood when the period began. The starts here are 64 bits wide
@@ -63,10 +63,7 @@ impl Period {
 
     /// The slots it reads.
     pub(crate) fn slots(&self) -> SlotSet {
-        self.counters[..self.len]
-            .iter()
-            .filter_map(|counter| counter.slot)
-            .fold(0, |set, slot| set | 1 << slot)
+        slot_set(self.counters[..self.len].iter().filter_map(|counter| counter.slot))
     }
 
     /// Begin a period of the state at `address`. `width` is that of the guest's counters. Gives the counters that

@@ -39,6 +39,11 @@ pub(crate) type SlotSet = u32;
 
 const _: () = assert!(MAX_SLOTS <= SlotSet::BITS as usize);
 
+/// The set of those `slots`.
+pub(crate) fn slot_set(slots: impl Iterator<Item = u8>) -> SlotSet {
+    slots.fold(0, |set, slot| set | 1 << slot)
+}
+
 impl<H: HostPmu> Slots<H> {
     pub(crate) fn new(host: H) -> Self {
         Self {

@@ -158,7 +158,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             config: self.config,
             slots: &mut self.slots,
             totals: &mut self.totals,
-            keep: self.period.slots(),
+            period: &self.period,
             counts: &mut self.register_counts,
             refusal: &mut self.last_refusal,
         };

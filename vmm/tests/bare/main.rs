@@ -13,6 +13,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use libtest_mimic::Trial;
+
 mod apic_guest;
 mod counting;
 mod described;
@@ -51,4 +53,12 @@ fn main() -> std::process::ExitCode {
     trials.extend(test_kernels::trials());
     trials.extend(run_command::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A trial that fails by panicking.
+fn trial(name: &str, test: fn()) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
 }

@@ -9,6 +9,7 @@ use libtest_mimic::Trial;
 
 use crate::kernel::Step;
 use crate::test_kernels::write;
+use crate::trial;
 
 struct Case {
     folder: tempfile::TempDir,
@@ -57,12 +58,6 @@ fn exit(code: u32) -> Step {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
     vec![
         trial("run_command_words_module_output_and_status", words_module_output_and_status),
         trial("run_command_ends", ends),

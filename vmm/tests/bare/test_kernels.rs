@@ -8,6 +8,7 @@ use perfvisor::machine::boot::Module;
 
 use crate::kernel::{Format, LOADED, Step, kernel};
 use crate::running::run_kernel;
+use crate::trial;
 
 /// PVH's start information, multiboot's: offsets of fields.
 mod pvh {
@@ -107,12 +108,6 @@ fn multiboot_kernel(format: Format) {
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    };
     vec![
         trial("kernel_pvh_64_bit", || pvh_kernel(Format::Pvh64)),
         trial("kernel_pvh_32_bit", || pvh_kernel(Format::Pvh32)),

@@ -4,15 +4,13 @@
 //! documentation says what a code means there. Elsewhere, [`super::equivalents`].
 
 use super::equivalents::{Encodings, Event, find};
-use super::p6_like::{OS, USR};
+use super::p6_like::{WHAT, event};
 use crate::host::HostEvent;
 use crate::host_family::HostFamily;
 use crate::registers::{Block, CounterWrite, Enable, P6Registers};
 use crate::select::Select;
 
-/// Event, unit mask, edge (18), invert (23) and counter mask: all that says what is counted.
-pub(super) const WHAT: u64 = 0xFFFF | 1 << 18 | 1 << 23 | 0xFF00_0000;
-/// The same with event bits 8 to 11 in bits 32 to 35, which came with Fam10h.
+/// [`WHAT`] with event bits 8 to 11 in bits 32 to 35, which came with Fam10h.
 pub(super) const WIDE_WHAT: u64 = WHAT | 0xF << 32;
 
 /// Bits of a select that K7 and K8 have: all of the lower half but 21, which is reserved (26094, 10.2.1). 19 is pin
@@ -52,7 +50,7 @@ pub(super) const CORE_REGISTERS: P6Registers = P6Registers {
 };
 
 /// Events that have equivalents, since the K7 (22007, appendix D).
-pub(super) const EVENTS: &Encodings = &[
+const EVENTS: &Encodings = &[
     // CPU clocks not halted
     (0x76, Event::Cycles),
     // Retired instructions (includes exceptions, interrupts, resyncs)
@@ -67,34 +65,22 @@ pub(super) const EVENTS: &Encodings = &[
     (0xC5, Event::TakenMispredicted),
 ];
 
-/// The same on Zen 2 and later, whose models core extension and PerfMonV2 are (55803, 2.1.15.4).
+/// What Zen 2 and later have besides, whose models core extension and PerfMonV2 are (55803, 2.1.15.4).
 pub(super) const ZEN2_EVENTS: &Encodings = &[
-    (0x76, Event::Cycles),
-    (0xC0, Event::Instructions),
-    (0xC2, Event::Branches),
-    (0xC3, Event::Mispredicted),
-    (0xC4, Event::TakenBranches),
-    (0xC5, Event::TakenMispredicted),
     // Retired conditional branch instructions
     (0xD1, Event::ConditionalBranches),
     // P0 frequency cycles not in halt
     (1 << 32 | 0x0120, Event::ReferenceCycles),
 ];
 
-/// `bits` are those that say what is counted.
-pub(super) fn host_event(
-    select: Select,
-    host: HostFamily,
-    bits: u64,
-    events: &Encodings,
-) -> Option<HostEvent> {
+/// `bits` are those that say what is counted, `more` the model's events besides [`EVENTS`].
+pub(super) fn host_event(select: Select, host: HostFamily, bits: u64, more: &Encodings) -> Option<HostEvent> {
     let what = select.evntsel & bits;
     let config = match host {
         HostFamily::Amd | HostFamily::Zen | HostFamily::Zen2 => what,
-        HostFamily::Intel | HostFamily::Other => find(events, what)?.on(host)?,
+        HostFamily::Intel | HostFamily::Other => find(EVENTS, what).or_else(|| find(more, what))?.on(host)?,
     };
-    let level = |bit: u32| select.evntsel & u64::from(bit) != 0;
-    Some(HostEvent { config, usr: level(USR), os: level(OS) })
+    Some(event(select, config))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@
 use perfctr_abi::layout::{cpu_type, feature};
 
 use super::equivalents::{Encodings, Event, find};
-use super::p6_like::{OS, USR};
+use super::p6_like::{WHAT, event};
 use super::{Facts, PmuCpuid};
 use crate::host::HostEvent;
 use crate::host_family::HostFamily;
@@ -171,9 +171,6 @@ const fn registers(version: &Version) -> P6Registers {
     }
 }
 
-/// Event, unit mask, edge, invert, counter mask.
-const WHAT: u64 = 0xFFFF | 1 << 18 | 1 << 23 | 0xFF00_0000;
-
 /// Events that AMD has too. Unhalted reference cycles (3C, unit mask 1) are not among them: they run at the rate of
 /// the bus, and AMD's at that of the TSC.
 const EVENTS: &Encodings = &[
@@ -200,8 +197,7 @@ pub(super) fn host_event(select: Select, host: HostFamily) -> Option<HostEvent> 
         HostFamily::Intel => what,
         _ => find(EVENTS, what)?.on(host)?,
     };
-    let level = |bit: u32| select.evntsel & u64::from(bit) != 0;
-    Some(HostEvent { config, usr: level(USR), os: level(OS) })
+    Some(event(select, config))
 }
 
 /// Whether an `evntsel` may stand for fixed counter `number`: it names no event, or the one the counter counts.

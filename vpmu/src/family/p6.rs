@@ -8,7 +8,7 @@
 use perfctr_abi::layout::{cpu_type, feature};
 
 use super::equivalents::{Encodings, Event, find};
-use super::p6_like::{ENABLE, OS, USR};
+use super::p6_like::{ENABLE, WHAT, event};
 use super::{Facts, PmuCpuid};
 use crate::host::HostEvent;
 use crate::host_family::HostFamily;
@@ -55,9 +55,6 @@ const REGISTERS: P6Registers = P6Registers {
     tsc: None,
 };
 
-/// Event, unit mask, edge, invert, counter mask.
-const WHAT: u64 = 0xFFFF | 1 << 18 | 1 << 23 | 0xFF00_0000;
-
 const EVENTS: &Encodings = &[
     // CPU_CLK_UNHALTED
     (0x79, Event::Cycles),
@@ -75,8 +72,7 @@ const EVENTS: &Encodings = &[
 
 pub(super) fn host_event(select: Select, host: HostFamily) -> Option<HostEvent> {
     let config = find(EVENTS, select.evntsel & WHAT)?.on(host)?;
-    let level = |bit: u32| select.evntsel & u64::from(bit) != 0;
-    Some(HostEvent { config, usr: level(USR), os: level(OS) })
+    Some(event(select, config))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use perfctr_abi::layout::CpuControl;
 
 use super::{Facts, intel};
 use crate::control::{ControlError, FIXED_COUNTER, counter_count};
+use crate::host::HostEvent;
 use crate::registers::{Enable, P6Registers};
+use crate::select::Select;
 
 /// Bits 21 and 19.
 pub(super) const RESERVED: u32 = 0x0028_0000;
@@ -17,8 +19,16 @@ pub(super) const INT: u32 = 1 << 20;
 pub(super) const OS: u32 = 1 << 17;
 /// Bit 16: count at CPL 1 to 3.
 pub(super) const USR: u32 = 1 << 16;
+/// Event, unit mask, edge (18), invert (23) and counter mask: all that says what is counted.
+pub(super) const WHAT: u64 = 0xFFFF | 1 << 18 | 1 << 23 | 0xFF00_0000;
 /// Of the upper half of an event select (Fam10h and later): event bits 8 to 11, GuestOnly and HostOnly.
 const HIGH: u32 = 0x30F;
+
+/// The host's event `config` at the privilege levels of `select`.
+pub(super) fn event(select: Select, config: u64) -> HostEvent {
+    let level = |bit: u32| select.evntsel & u64::from(bit) != 0;
+    HostEvent { config, usr: level(USR), os: level(OS) }
+}
 
 /// The rules, in order: the number of counters (EINVAL); then for each counter its map (EINVAL), the upper half of
 /// the event select where there is one (EINVAL), reserved bits (EPERM), enable bit (EINVAL; P6's counter 1: EPERM

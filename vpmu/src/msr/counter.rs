@@ -4,7 +4,7 @@ use super::{Context, RegisterCounter};
 use crate::host::{HostEvent, HostPmu};
 use crate::register_value::RegisterValue;
 use crate::select::Select;
-use crate::slots::{SlotSet, Slots};
+use crate::slots::{SlotSet, Slots, slot_set};
 use crate::totals::RowIndex;
 
 /// See the module.
@@ -40,8 +40,7 @@ struct Run {
 
 /// The slots of all `counters` but number `index`, which is to be given another event.
 pub(super) fn slots_of_others<'a>(counters: impl Iterator<Item = &'a Counter>, index: usize) -> SlotSet {
-    let others = counters.enumerate().filter(|(of, _)| *of != index);
-    others.filter_map(|(_, counter)| counter.slot()).fold(0, |set, slot| set | 1 << slot)
+    slots(counters.enumerate().filter(|(of, _)| *of != index).map(|(_, counter)| counter))
 }
 
 /// What became of a counter that was looked at.
@@ -196,7 +195,7 @@ impl Counter {
 
 /// The slots that running counters read.
 pub(super) fn slots<'a>(counters: impl Iterator<Item = &'a Counter>) -> SlotSet {
-    counters.filter_map(Counter::slot).fold(0, |set, slot| set | 1 << slot)
+    slot_set(counters.filter_map(Counter::slot))
 }
 
 /// The count of `slot` at which the next of `counters` overflows with an interrupt.

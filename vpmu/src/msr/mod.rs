@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PmuConfig;
 use crate::host::{HostPmu, LoadError};
+use crate::period::Period;
 use crate::registers::Registers;
 use crate::select::Select;
 use crate::slots::{SlotSet, Slots};
@@ -27,8 +28,8 @@ pub(crate) struct Context<'a, H> {
     pub(crate) config: PmuConfig,
     pub(crate) slots: &'a mut Slots<H>,
     pub(crate) totals: &'a mut Totals,
-    /// Slots of the attached state of the perfctr door.
-    pub(crate) keep: SlotSet,
+    /// Of the attached state of the perfctr door, whose slots must stay.
+    pub(crate) period: &'a Period,
     pub(crate) counts: &'a mut RegisterCounts,
     pub(crate) refusal: &'a mut Option<LoadError>,
 }

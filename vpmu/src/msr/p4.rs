@@ -164,7 +164,7 @@ impl P4File {
         let escr = self.escr_of(i).map_or(0, |index| self.escr[index] & !OTHER_THREAD);
         let select = Select { counter: Some(i as u8), escr, ..Select::general(what.into()) };
         let alarm = self.cccr[i] & cccr::OVF_PMI_T0 != 0 || self.waiting_for(i) != 0;
-        let keep = context.keep | slots_of_others(self.counters.iter(), i);
+        let keep = context.period.slots() | slots_of_others(self.counters.iter(), i);
         let seen = self.counters[i].apply(self.is_enabled(i), select, alarm, keep, context);
         self.note(i, seen, context);
     }

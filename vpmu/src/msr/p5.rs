@@ -67,7 +67,7 @@ impl P5File {
     fn apply<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
         let half = self.halves[i] & !PIN;
         let select = Select { counter: Some(i as u8), ..Select::general(half.into()) };
-        let keep = context.keep | slots_of_others(self.counters.iter(), i);
+        let keep = context.period.slots() | slots_of_others(self.counters.iter(), i);
         let _ = self.counters[i].apply(self.is_enabled(i), select, false, keep, context);
     }
 

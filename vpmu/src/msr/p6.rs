@@ -267,7 +267,7 @@ impl P6File {
         // As it reads while it counts, so that switching it off and on again changes nothing.
         let bit = if self.registers.enable == Enable::Own { ENABLE } else { 0 };
         let select = Select::general(self.evntsel[i] | bit);
-        let keep = context.keep | slots_of_others(self.counters(), i);
+        let keep = context.period.slots() | slots_of_others(self.counters(), i);
         let interrupt = self.evntsel[i] & INT != 0;
         let seen = self.general[i].apply(enabled, select, interrupt, keep, context);
         self.note(i as u32, seen);
@@ -276,7 +276,7 @@ impl P6File {
     fn apply_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
         let enabled = self.fixed_enabled(i);
         let control = self.fixed_control >> (4 * i) & 0xF;
-        let keep = context.keep | slots_of_others(self.counters(), GENERAL + i);
+        let keep = context.period.slots() | slots_of_others(self.counters(), GENERAL + i);
         let select = Select::fixed(i as u8, control);
         let seen = self.fixed[i].apply(enabled, select, control & FIXED_PMI != 0, keep, context);
         self.note(i as u32 + FIXED_SHIFT, seen);
@@ -317,13 +317,21 @@ impl P6File {
 
     pub(super) fn look<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
         for i in 0..self.general_count() {
-            let seen = self.general[i].look(context);
-            self.note(i as u32, seen);
+            self.look_general(i, context);
         }
         for i in 0..self.fixed_count() {
-            let seen = self.fixed[i].look(context);
-            self.note(i as u32 + FIXED_SHIFT, seen);
+            self.look_fixed(i, context);
         }
+    }
+
+    fn look_general<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
+        let seen = self.general[i].look(context);
+        self.note(i as u32, seen);
+    }
+
+    fn look_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) {
+        let seen = self.fixed[i].look(context);
+        self.note(i as u32 + FIXED_SHIFT, seen);
     }
 
     pub(super) fn take_pmi(&mut self) -> bool {
@@ -349,14 +357,12 @@ impl P6File {
     }
 
     fn read_general<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) -> u64 {
-        let seen = self.general[i].look(context);
-        self.note(i as u32, seen);
+        self.look_general(i, context);
         self.general[i].read(context.slots)
     }
 
     fn read_fixed<H: HostPmu>(&mut self, i: usize, context: &mut Context<'_, H>) -> u64 {
-        let seen = self.fixed[i].look(context);
-        self.note(i as u32 + FIXED_SHIFT, seen);
+        self.look_fixed(i, context);
         self.fixed[i].read(context.slots)
     }
 

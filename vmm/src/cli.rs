@@ -60,8 +60,12 @@ pub enum Command {
 /// What to do with the lab machine.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
-    /// Run a program of the lab machine in it, starting it if need be
+    /// Run a program in it, starting it if need be
     Exec {
+        /// Put a file or directory of this host into the lab machine before, programs with their shared libraries; it
+        /// stays there until the machine ends
+        #[arg(long = "copy", value_name = "HOSTPATH[:LABPATH]")]
+        copies: Vec<CopyRequest>,
         /// The program and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         argv: Vec<OsString>,

@@ -9,6 +9,7 @@ use std::process::{self, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use images::layout::{CACHE_VARIABLE, LAB_CACHE, Layout};
+use images::overlay::CopyRequest;
 
 use crate::cli::{Dump, Lab, Pmu, Run};
 use crate::guest_session::{Command, CopiedFile, Terminal};
@@ -23,6 +24,10 @@ const PROGRAM: &str = "/perfvisor/bin/perfvisor";
 const THIS: &str = "/proc/self/exe";
 /// Below this the lab has what was sent to it.
 const SENT: &str = "/perfvisor/sent";
+/// Unpack the archive $0, then be the command "$@".
+const UNPACK: &str = r#"cd / && cpio -idu <"$0" 2>/tmp/cpio.$$ && rm "$0" /tmp/cpio.$$ ||
+    { echo "perfvisor: unpacking what was copied to the lab machine failed: $(cat /tmp/cpio.$$)" >&2; exit 125; }
+exec "$@""#;
 
 fn config() -> Result<LabConfig> {
     let layout = Layout::open()?;
@@ -45,9 +50,17 @@ pub fn is_running() -> bool {
 pub fn lab(command: &Lab) -> Result<ExitCode> {
     let config = config()?;
     match command {
-        Lab::Exec { argv } => {
-            let command = Command { argv: argv.clone(), ..Command::default() };
-            Ok(lab::run(&config, command)?)
+        Lab::Exec { copies, argv } if copies.is_empty() => {
+            let argv = argv.clone();
+            Ok(lab::run(&config, Command { argv, env: env(), ..Command::default() })?)
+        }
+        Lab::Exec { copies, argv } => {
+            let archive = archive(copies)?;
+            let inside = OsString::from(format!("{}/copied.cpio", place()));
+            let unpacked = [OsString::from("/bin/sh"), "-c".into(), UNPACK.into(), inside.clone()];
+            let argv = unpacked.into_iter().chain(argv.iter().cloned()).collect();
+            let files = vec![CopiedFile { host: archive.path().into(), inside: inside.into() }];
+            Ok(lab::run(&config, Command { argv, env: env(), files, ..Command::default() })?)
         }
         Lab::Stop => {
             lab::stop(&config)?;
@@ -61,12 +74,17 @@ pub fn lab(command: &Lab) -> Result<ExitCode> {
     }
 }
 
+/// By which a perfvisor in the lab knows where it is and where its images are.
+fn env() -> Vec<(OsString, OsString)> {
+    vec![(CACHE_VARIABLE.into(), LAB_CACHE.into()), (INSIDE_LAB.into(), "1".into())]
+}
+
 /// Run this program in the lab with `arguments`.
 fn forward(arguments: Vec<OsString>, mut files: Vec<CopiedFile>, terminal: Terminal) -> Result<ExitCode> {
     files.push(CopiedFile { host: THIS.into(), inside: PROGRAM.into() });
     let mut argv = vec![OsString::from(PROGRAM)];
     argv.extend(arguments);
-    let mut env = vec![(CACHE_VARIABLE.into(), LAB_CACHE.into()), (INSIDE_LAB.into(), "1".into())];
+    let mut env = env();
     if let Some(backtrace) = std::env::var_os("RUST_BACKTRACE") {
         env.push(("RUST_BACKTRACE".into(), backtrace));
     }
@@ -154,9 +172,7 @@ fn arguments(
     option("source", word(&options.source));
     let mut overlay = None;
     if !options.copies.is_empty() {
-        // Made here: only this host has the files' shared libraries.
-        let mut archive = tempfile::NamedTempFile::new().context("temporary file")?;
-        archive.write_all(&super::run::copied(options)?).context("temporary file")?;
+        let archive = archive(&options.copies)?;
         option("overlay", send("overlay", "overlay", archive.path())?);
         overlay = Some(archive);
     }
@@ -184,6 +200,13 @@ fn arguments(
         arguments.extend(options.argv.iter().cloned());
     }
     Ok((arguments, overlay))
+}
+
+/// What `--copy` names, in a file. Made here: only this host has the files' shared libraries.
+fn archive(copies: &[CopyRequest]) -> Result<tempfile::NamedTempFile> {
+    let mut archive = tempfile::NamedTempFile::new().context("temporary file")?;
+    archive.write_all(&super::run::copied(copies)?).context("temporary file")?;
+    Ok(archive)
 }
 
 /// A value as the command line writes it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use event_manager::SubscriberOps;
-use images::overlay::Overlay;
+use images::overlay::{CopyRequest, Overlay};
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
 use vpmu::perf::PerfPmu;
@@ -117,13 +117,13 @@ fn overlay(options: &Run) -> Result<Vec<u8>> {
     if options.copies.is_empty() {
         return Ok(Vec::new());
     }
-    copied(options)
+    copied(&options.copies)
 }
 
 /// An archive of the files that `--copy` names.
-pub(crate) fn copied(options: &Run) -> Result<Vec<u8>> {
+pub(crate) fn copied(copies: &[CopyRequest]) -> Result<Vec<u8>> {
     let mut overlay = Overlay::new();
-    for copy in &options.copies {
+    for copy in copies {
         overlay.copy(copy)?;
     }
     overlay.to_cpio()

@@ -1,5 +1,6 @@
-//! `cargo xtask`: makes what perfvisor boots, shows it at work, and tests it.
+//! `cargo xtask`: makes what perfvisor boots, shows it at work, tests and measures it.
 
+mod bench;
 mod cargo;
 mod clean;
 mod demo;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Works on perfvisor: sets it up, shows it at work, tests it.
+/// Works on perfvisor: sets it up, shows it at work, tests and measures it.
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
@@ -30,6 +31,7 @@ enum Task {
     Setup(setup::Arguments),
     Demo(demo::Arguments),
     Test(test::Arguments),
+    Bench(bench::Arguments),
     Fuzz(fuzz::Arguments),
     Clean(clean::Arguments),
 }
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Task::Setup(arguments) => setup::run(&arguments).map(|()| true),
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Clean(arguments) => clean::run(&arguments).map(|()| true),
     };

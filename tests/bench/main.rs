@@ -1,0 +1,87 @@
+//! What counters cost: instructions executed and exits, by operation, in one run.
+//!
+//! ```text
+//! bench [--pmu MODEL] [--kernel SERIES] [--json FILE] [--lab] [OPERATION]..
+//! ```
+//!
+//! It measures whatever `perfvisor run` starts from outside, by the host's own counters: `costs` in the guest does each
+//! operation in two lengths, and stands still while they are read (`tests::mark`). One operation costs the difference,
+//! divided by the difference of the lengths; each pair is run three times, and the smallest is taken, because what comes
+//! in between (the timers of guest and host) only adds.
+//!
+//! `bench measure WHAT -- CMD..` is the part that runs on the machine that is measured: this program sends itself there.
+
+mod arguments;
+mod measure;
+mod table;
+
+use std::env;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use arguments::Arguments;
+use measure::{Line, Side};
+use table::Table;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let outcome = match words.first().map(String::as_str) {
+        Some("measure") => measure::run(&words[1..]),
+        _ => Arguments::parse(&words).and_then(|arguments| bench(&arguments)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(arguments: &Arguments) -> Result<()> {
+    let folder = env::current_exe()?.parent().context("this program is in a folder")?.to_owned();
+    let mut table = Table::default();
+    // Host and guest one after the other: together they need more counters than a processor has, with the guest's own.
+    for side in [Side::Host, Side::Guest] {
+        eprintln!("measuring what is executed by the {}", side.name());
+        for line in measured(arguments, &folder, side)? {
+            table.add(side, line);
+        }
+    }
+    print!("{}", table.to_text());
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, table.to_json(arguments)?).with_context(|| path.clone())?;
+    }
+    ensure!(!table.is_empty(), "nothing was measured");
+    Ok(())
+}
+
+/// Run the guest, on a host with counters, under `bench measure`.
+fn measured(arguments: &Arguments, folder: &std::path::Path, side: Side) -> Result<Vec<Line>> {
+    let program = |name: &str| -> PathBuf { folder.join(name) };
+    let mut command = Command::new(program("perfvisor"));
+    let inside = |name: &str| format!("/bench/{name}");
+    if arguments.lab {
+        command.args(["lab", "exec"]);
+        for name in ["bench", "perfvisor", "costs"] {
+            command.arg("--copy").arg(format!("{}:{}", program(name).display(), inside(name)));
+        }
+        command.args(["--", &inside("bench")]);
+    } else {
+        command = Command::new(program("bench"));
+    }
+    let here = |name: &str| if arguments.lab { inside(name) } else { program(name).display().to_string() };
+    command.args(["measure", side.name(), "--"]).arg(here("perfvisor"));
+    command.args(["run", "--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
+    command.args(["--copy", &format!("{}:/bin/costs", here("costs")), "--", "costs"]);
+    command.args(&arguments.operations);
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?}"))?;
+    let output = child.stdout.take().context("no pipe")?;
+    let lines = measure::lines(BufReader::new(output));
+    let status = child.wait()?;
+    let lines = lines?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(lines)
+}

@@ -1,0 +1,238 @@
+//! Measuring a command, by counters of the machine it runs on, between the marks it gives.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, Command, Stdio};
+use std::{fs, io};
+
+use anyhow::{Context, Result, bail, ensure};
+use perf_event::events::{Hardware, Tracepoint};
+use perf_event::{Builder, Counter};
+use rustix::mount::{MountFlags, mount};
+use serde::{Deserialize, Deserializer, Serialize};
+use tests::mark::{self, Mark};
+
+/// Whose instructions are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Side {
+    Host,
+    Guest,
+}
+
+impl Side {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Guest => "guest",
+        }
+    }
+}
+
+/// What was counted between two marks, or in one operation on average. What could not be counted is not a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    /// Instructions in user mode of the side that is measured.
+    #[serde(deserialize_with = "number")]
+    pub(crate) user: f64,
+    /// Instructions in kernel mode.
+    #[serde(deserialize_with = "number")]
+    pub(crate) kernel: f64,
+    /// Exits of the guest.
+    #[serde(deserialize_with = "number")]
+    pub(crate) exits: f64,
+    /// Exits that reached the VMM.
+    #[serde(deserialize_with = "number")]
+    pub(crate) user_exits: f64,
+}
+
+/// JSON has null for what is not a number.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+impl Cost {
+    fn map2(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            user: f(self.user, other.user),
+            kernel: f(self.kernel, other.kernel),
+            exits: f(self.exits, other.exits),
+            user_exits: f(self.user_exits, other.user_exits),
+        }
+    }
+}
+
+/// One line of what this writes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Line {
+    Cost { name: String, cost: Cost },
+    NotRun { name: String, reason: String },
+}
+
+/// What `bench measure` wrote.
+pub(crate) fn lines(from: impl BufRead) -> Result<Vec<Line>> {
+    from.lines()
+        .map(|line| serde_json::from_str(&line?).context("what was measured cannot be read"))
+        .collect()
+}
+
+/// `bench measure SIDE -- CMD..`
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let (side, command) = match words {
+        [side, dashes, command @ ..] if dashes == "--" && !command.is_empty() => (side, command),
+        _ => bail!("usage: bench measure host|guest -- CMD.."),
+    };
+    let side = match side.as_str() {
+        "host" => Side::Host,
+        "guest" => Side::Guest,
+        other => bail!("'{other}' is neither host nor guest"),
+    };
+    let mut counters = Counters::open(side)?;
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| command[0].clone())?;
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        bail!("no pipes")
+    };
+    let outcome = follow(&mut counters, BufReader::new(output), &mut input);
+    drop(input);
+    let status = child.wait()?;
+    outcome?;
+    ensure!(status.success(), "{} ended with {status}", command[0]);
+    Ok(())
+}
+
+/// Read the counters at each mark and answer it; write what each operation cost.
+fn follow(counters: &mut Counters, output: impl BufRead, input: &mut ChildStdin) -> Result<()> {
+    let mut begun: Vec<(String, u64, Cost)> = Vec::new();
+    // Of the operation before, the smallest so far.
+    let mut least: Option<(String, Cost)> = None;
+    let mut progress = Progress::default();
+    for line in output.lines() {
+        let line = line?;
+        let Some(mark) = mark::parse(&line) else {
+            eprintln!("{line}");
+            continue;
+        };
+        let now = counters.read()?;
+        match mark? {
+            Mark::Begin { name, length } => {
+                progress.at(&name);
+                begun.push((name, length, now));
+            }
+            Mark::End => {
+                let [(_, short, first), (name, long, second)] = &begun[..] else {
+                    bail!("an operation has two lengths")
+                };
+                let times = long
+                    .checked_sub(*short)
+                    .filter(|times| *times > 0)
+                    .context("the second is the longer")?;
+                let (once, thrice) = (second.map2(*first, |b, a| b - a), now.map2(*second, |b, a| b - a));
+                let cost = thrice.map2(once, |long, short| (long - short) / times as f64);
+                match &mut least {
+                    Some((of, least)) if of == name => *least = least.map2(cost, f64::min),
+                    _ => {
+                        write_cost(least.replace((name.clone(), cost)))?;
+                    }
+                }
+                begun.clear();
+            }
+            Mark::NotRun { name, reason } => write(&Line::NotRun { name, reason })?,
+        }
+        input.write_all(b"\n")?;
+        input.flush()?;
+    }
+    write_cost(least)
+}
+
+fn write_cost(cost: Option<(String, Cost)>) -> Result<()> {
+    cost.map_or(Ok(()), |(name, cost)| write(&Line::Cost { name, cost }))
+}
+
+fn write(line: &Line) -> Result<()> {
+    println!("{}", serde_json::to_string(line)?);
+    Ok(())
+}
+
+/// Says which operation is being measured.
+#[derive(Default)]
+struct Progress(String);
+
+impl Progress {
+    fn at(&mut self, name: &str) {
+        if self.0 != name {
+            eprintln!("  {name}");
+            name.clone_into(&mut self.0);
+        }
+    }
+}
+
+/// Counters that a command gets when it is executed, and all its threads.
+struct Counters {
+    user: Counter,
+    kernel: Counter,
+    /// `None` where tracing is not to be had.
+    exits: Option<Counter>,
+    user_exits: Option<Counter>,
+}
+
+impl Counters {
+    fn open(side: Side) -> Result<Self> {
+        let instructions = |user: bool| {
+            let mut builder = Builder::new(Hardware::INSTRUCTIONS);
+            inherited(&mut builder);
+            builder.exclude_user(!user).exclude_kernel(user);
+            builder.exclude_guest(side == Side::Host).exclude_host(side == Side::Guest);
+            builder.build().context("this host has no counter of instructions to measure by")
+        };
+        Ok(Self {
+            user: instructions(true)?,
+            kernel: instructions(false)?,
+            exits: tracepoint("kvm/kvm_exit"),
+            user_exits: tracepoint("kvm/kvm_userspace_exit"),
+        })
+    }
+
+    fn read(&mut self) -> io::Result<Cost> {
+        let maybe = |counter: &mut Option<Counter>| counter.as_mut().map_or(Ok(f64::NAN), value);
+        Ok(Cost {
+            user: value(&mut self.user)?,
+            kernel: value(&mut self.kernel)?,
+            exits: maybe(&mut self.exits)?,
+            user_exits: maybe(&mut self.user_exits)?,
+        })
+    }
+}
+
+fn value(counter: &mut Counter) -> io::Result<f64> {
+    let reading = counter.read_count_and_time()?;
+    // Of a counter that had to share, the count is an estimate: none at all is better.
+    Ok(if reading.time_running < reading.time_enabled { f64::NAN } else { reading.count as f64 })
+}
+
+fn inherited(builder: &mut Builder<'_>) {
+    builder.inherit(true).enable_on_exec(true);
+}
+
+/// By the number the kernel gives it. The lab machine has tracing nowhere until somebody mounts it.
+fn tracepoint(name: &str) -> Option<Counter> {
+    const FOLDER: &str = "/sys/kernel/tracing";
+    let read = || fs::read_to_string(format!("{FOLDER}/events/{name}/id"));
+    let id = read().or_else(|_| {
+        mount(
+            "tracefs",
+            FOLDER,
+            "tracefs",
+            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+            None,
+        )?;
+        read()
+    });
+    let id = id.ok()?;
+    let mut builder = Builder::new(Tracepoint::with_id(id.trim().parse().ok()?));
+    inherited(&mut builder);
+    builder.include_kernel();
+    builder.build().ok()
+}

@@ -1,0 +1,87 @@
+//! The same operations by the guest kernel's own perf, at the registers of its PMU.
+
+use std::any::Any;
+
+use anyhow::{Context, Result};
+use perf_event::events::Hardware;
+use perf_event::{Builder, Counter};
+use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
+
+use crate::{Operation, Run};
+
+const PERIOD: u64 = 4_000;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation { name: "perf/read-1", length: 400, prepare: read },
+        Operation { name: "perf/disable-and-enable", length: 100, prepare: disable_and_enable },
+        Operation { name: "perf/open-and-close", length: 100, prepare: open_and_close },
+        Operation { name: "perf/overflow-to-sample", length: 100, prepare: samples },
+    ]
+}
+
+fn open(event: Hardware) -> Result<Counter> {
+    let mut counter =
+        Builder::new(event).pinned(true).build().context("the guest's perf has no such event")?;
+    counter.enable()?;
+    Ok(counter)
+}
+
+/// `number` counters of the calling thread.
+pub(crate) fn counting(number: usize) -> Result<Box<dyn Any>> {
+    let events = [
+        Hardware::INSTRUCTIONS,
+        Hardware::BRANCH_INSTRUCTIONS,
+        Hardware::CPU_CYCLES,
+        Hardware::BRANCH_MISSES,
+    ];
+    let counters: Result<Vec<Counter>> = events.into_iter().cycle().take(number).map(open).collect();
+    Ok(Box::new(counters?))
+}
+
+fn read() -> Result<Run> {
+    let mut counter = open(Hardware::INSTRUCTIONS)?;
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            counter.read()?;
+        }
+        Ok(())
+    }))
+}
+
+fn disable_and_enable() -> Result<Run> {
+    let mut counter = open(Hardware::INSTRUCTIONS)?;
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            counter.disable()?;
+            counter.enable()?;
+        }
+        Ok(())
+    }))
+}
+
+fn open_and_close() -> Result<Run> {
+    drop(open(Hardware::INSTRUCTIONS)?);
+    Ok(Box::new(|n| {
+        for _ in 0..n {
+            drop(open(Hardware::INSTRUCTIONS)?);
+        }
+        Ok(())
+    }))
+}
+
+/// One sample each [`PERIOD`] instructions, which are counted with it. Nobody reads them: what is lost costs less, but
+/// the interrupts are all there.
+fn samples() -> Result<Run> {
+    let mut sampler = Builder::new(Hardware::INSTRUCTIONS)
+        .sample_period(PERIOD)
+        .build()
+        .context("the guest's perf has no such event")?
+        .sampled(256)?;
+    sampler.enable()?;
+    Ok(Box::new(move |n| {
+        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        while sampler.next_record().is_some() {}
+        Ok(())
+    }))
+}

@@ -1,0 +1,191 @@
+//! Operations of the guest driver.
+
+#![allow(unsafe_code)] // A signal handler.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ptr::null_mut;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use libvperfctr::layout::VperfctrControl;
+use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select};
+use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
+use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
+
+use crate::{Operation, Run};
+
+/// Cycles, in user and kernel mode.
+const CYCLES: u32 = 0x0043_0076;
+/// So many events that none overflows while it is measured.
+const FOR_EVER: u32 = 1 << 30;
+/// Instructions of a period that does overflow.
+const PERIOD: u64 = 4_000;
+const SIGNAL: i32 = libc::SIGUSR1;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        Operation { name: "perfctr/read-call-1", length: 500, prepare: || read_by_call(1) },
+        Operation { name: "perfctr/read-call-4", length: 500, prepare: || read_by_call(4) },
+        Operation { name: "perfctr/read-own-1", length: 500, prepare: || read_own(1) },
+        Operation { name: "perfctr/read-own-4", length: 500, prepare: || read_own(4) },
+        Operation { name: "perfctr/read-page", length: 100_000, prepare: read_page },
+        Operation { name: "perfctr/control-1", length: 500, prepare: || control(1) },
+        Operation { name: "perfctr/control-4", length: 500, prepare: || control(4) },
+        Operation { name: "perfctr/stop-and-start-4", length: 200, prepare: stop_and_start },
+        Operation { name: "perfctr/overflow-to-signal", length: 300, prepare: signals },
+        Operation { name: "perfctr/overflow-to-sample", length: 300, prepare: samples },
+        Operation { name: "perfctr/create-and-unlink", length: 300, prepare: create_and_unlink },
+    ]
+}
+
+/// The `number`-th event on its counter.
+fn counter(number: u32) -> Counter {
+    let evntsel = [INSTRUCTIONS, BRANCHES, KERNEL_INSTRUCTIONS, CYCLES][number as usize % 4];
+    Counter { evntsel, escr: 0, pmc: number }
+}
+
+fn counters(number: u32) -> Result<VperfctrControl> {
+    Ok(a_mode(true, &(0..number).map(counter).collect::<Vec<_>>())?)
+}
+
+fn own(number: u32) -> Result<OwnCounters> {
+    let own = OwnCounters::create().context("no guest driver")?;
+    own.control(&counters(number)?)?;
+    Ok(own)
+}
+
+/// `number` a-mode counters and the TSC of the calling thread.
+pub(crate) fn counting(number: u32) -> Result<Box<dyn Any>> {
+    Ok(Box::new(own(number)?))
+}
+
+/// `number` i-mode counters and the TSC of the calling thread, far from overflow.
+pub(crate) fn interrupting(number: u32) -> Result<Box<dyn Any>> {
+    let state = Vperfctr::create().context("no guest driver")?;
+    let builder = (0..number).fold(ControlBuilder::new().tsc().signal(SIGNAL), |builder, number| {
+        builder.i_mode(interrupting_counter(number), FOR_EVER)
+    });
+    state.control(&builder.build()?)?;
+    Ok(Box::new(state))
+}
+
+fn interrupting_counter(number: u32) -> Counter {
+    let counter = counter(number);
+    Counter { evntsel: counter.evntsel | select::INT, ..counter }
+}
+
+fn read_by_call(number: u32) -> Result<Run> {
+    let own = own(number)?;
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            own.state().sums()?;
+        }
+        Ok(())
+    }))
+}
+
+/// One counter of `number`, in the cheapest way that gives its present count.
+fn read_own(number: u32) -> Result<Run> {
+    let own = own(number)?;
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            own.counter(0)?;
+        }
+        Ok(())
+    }))
+}
+
+/// The sums as the page has them, which are those of the last switch or call.
+fn read_page() -> Result<Run> {
+    let own = own(4)?;
+    let page = own.state().map()?;
+    Ok(Box::new(move |n| {
+        let _ = &own;
+        for _ in 0..n {
+            std::hint::black_box(page.sums());
+        }
+        Ok(())
+    }))
+}
+
+fn control(number: u32) -> Result<Run> {
+    let (own, control) = (own(number)?, counters(number)?);
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            own.control(&control)?;
+        }
+        Ok(())
+    }))
+}
+
+fn stop_and_start() -> Result<Run> {
+    let (own, control) = (own(4)?, counters(4)?);
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            own.state().stop()?;
+            own.control(&control)?;
+        }
+        Ok(())
+    }))
+}
+
+fn create_and_unlink() -> Result<Run> {
+    Vperfctr::create().context("no guest driver")?.unlink()?;
+    Ok(Box::new(|n| {
+        for _ in 0..n {
+            Vperfctr::create()?.unlink()?;
+        }
+        Ok(())
+    }))
+}
+
+thread_local! {
+    static INTERRUPTED: RefCell<Option<Rc<Vperfctr>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn resume(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    INTERRUPTED.with_borrow(|state| {
+        if let Some(state) = state {
+            // Without it nothing is counted any more, which shows.
+            let _ = state.iresume();
+        }
+    });
+}
+
+/// An overflow, its signal, and the way back to the program by vperfctr_iresume. The program between is counted with it:
+/// [`PERIOD`] instructions.
+fn signals() -> Result<Run> {
+    // SAFETY: the handler makes one system call; the structure is valid.
+    let done = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = resume as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(SIGNAL, &action, null_mut())
+    };
+    ensure!(done == 0, "sigaction: {}", std::io::Error::last_os_error());
+    let state = Rc::new(Vperfctr::create().context("no guest driver")?);
+    INTERRUPTED.set(Some(state.clone()));
+    let control = ControlBuilder::new().tsc().i_mode(interrupting_counter(0), PERIOD as u32).signal(SIGNAL);
+    state.control(&control.build()?)?;
+    Ok(Box::new(|n| {
+        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        Ok(())
+    }))
+}
+
+/// The same into the sample buffer, which stops nothing.
+fn samples() -> Result<Run> {
+    use libvperfctr::layout::flag;
+    let state = Vperfctr::create().context("no guest driver")?;
+    let mut buffer = state.map_samples(4)?;
+    let control =
+        ControlBuilder::new().tsc().i_mode(interrupting_counter(0), PERIOD as u32).flags(flag::SAMPLES);
+    state.control(&control.build()?)?;
+    Ok(Box::new(move |n| {
+        let _ = &state;
+        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        while buffer.take().is_some() {}
+        Ok(())
+    }))
+}

@@ -1,0 +1,94 @@
+//! Context switches: two threads of one CPU, each waking the other and waiting for it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use rustix::pipe::pipe;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::{Operation, Run, perf, perfctr};
+
+/// What a thread has counted; kept for as long as it lives.
+type Kept = Box<dyn std::any::Any>;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    macro_rules! switches {
+        ($($name:literal, $length:literal: $one:expr, $other:expr;)*) => {
+            vec![$(Operation { name: $name, length: $length, prepare: || pair($one, $other) }),*]
+        };
+    }
+    switches! {
+        "switch/nobody", 1_000: nothing, nothing;
+        "switch/to-and-from-nobody", 1_000: || perfctr::counting(1), nothing;
+        "switch/perfctr-1", 1_000: || perfctr::counting(1), || perfctr::counting(1);
+        "switch/perfctr-2", 1_000: || perfctr::counting(2), || perfctr::counting(2);
+        "switch/perfctr-4", 1_000: || perfctr::counting(4), || perfctr::counting(4);
+        "switch/perfctr-i-mode-1", 1_000: || perfctr::interrupting(1), || perfctr::interrupting(1);
+        "switch/perfctr-i-mode-4", 1_000: || perfctr::interrupting(4), || perfctr::interrupting(4);
+        "switch/perf-1", 200: || perf::counting(1), || perf::counting(1);
+        "switch/perf-2", 200: || perf::counting(2), || perf::counting(2);
+        "switch/perf-4", 200: || perf::counting(4), || perf::counting(4);
+    }
+}
+
+/// Last of all: the driver is gone then.
+pub(crate) fn without_driver() -> [Operation; 1] {
+    let prepare = || {
+        let status = Command::new("rmmod").arg("perfctr").status().context("rmmod")?;
+        ensure!(status.success(), "rmmod perfctr: {status}");
+        pair(nothing, nothing)
+    };
+    [Operation { name: "switch/nobody-no-driver", length: 1_000, prepare }]
+}
+
+fn nothing() -> Result<Kept> {
+    Ok(Box::new(()))
+}
+
+/// The calling thread counts by `one` and another by `other`. One time is one switch: half a round.
+fn pair(one: fn() -> Result<Kept>, other: fn() -> Result<Kept>) -> Result<Run> {
+    on_first_cpu()?;
+    let (mut from_other, to_one) = ends()?;
+    let (from_one, mut to_other) = ends()?;
+    thread::spawn(move || echo(from_one, to_one, other));
+    let mut byte = [0];
+    // The other one has its counters.
+    from_other.read_exact(&mut byte).context("the other thread has no counters")?;
+    let kept = one()?;
+    Ok(Box::new(move |n| {
+        let _ = &kept;
+        for _ in 0..n / 2 {
+            to_other.write_all(&byte)?;
+            from_other.read_exact(&mut byte)?;
+        }
+        Ok(())
+    }))
+}
+
+/// Answer until nobody asks any more.
+fn echo(mut from: File, mut to: File, count: fn() -> Result<Kept>) -> Result<()> {
+    on_first_cpu()?;
+    let _kept = count()?;
+    let mut byte = [0];
+    to.write_all(&byte)?;
+    while from.read(&mut byte)? == 1 {
+        to.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+fn ends() -> Result<(File, File)> {
+    let (from, to): (OwnedFd, OwnedFd) = pipe()?;
+    Ok((from.into(), to.into()))
+}
+
+/// Both threads on one CPU, or they would not be switched.
+pub(crate) fn on_first_cpu() -> Result<()> {
+    let mut first = CpuSet::new();
+    first.set(0);
+    sched_setaffinity(None, &first).context("sched_setaffinity")
+}

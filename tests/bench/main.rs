@@ -9,6 +9,8 @@
 //! divided by the difference of the lengths; each pair is run three times, and the smallest is taken, because what comes
 //! in between (the timers of guest and host) only adds.
 //!
+//! perfvisor is $PERFVISOR, or the one beside this program.
+//!
 //! `bench measure WHAT -- CMD..` is the part that runs on the machine that is measured: this program sends itself there.
 
 mod arguments;
@@ -60,7 +62,10 @@ fn bench(arguments: &Arguments) -> Result<()> {
 
 /// Run the guest, on a host with counters, under `bench measure`.
 fn measured(arguments: &Arguments, folder: &std::path::Path, side: Side) -> Result<Vec<Line>> {
-    let program = |name: &str| -> PathBuf { folder.join(name) };
+    let program = |name: &str| match env::var_os("PERFVISOR") {
+        Some(path) if name == "perfvisor" => PathBuf::from(path),
+        _ => folder.join(name),
+    };
     let mut command = Command::new(program("perfvisor"));
     let inside = |name: &str| format!("/bench/{name}");
     if arguments.lab {

@@ -8,6 +8,7 @@ pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;
 
+mod benchmark;
 mod lab_counters;
 mod models;
 mod power;
@@ -30,6 +31,7 @@ type CommandLineTest = fn() -> Result<()>;
 /// Tests that make their own machine, or none.
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("lab-counters", lab_counters::count_exactly),
+    ("benchmark", benchmark::costs),
     ("streams", streams::streams),
     ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),

@@ -20,7 +20,7 @@ pub(crate) const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 
 /// $PERFVISOR, or the newer of the one beside the programs of this suite and the release build: building this suite
 /// does not build perfvisor, and an old one of another profile may lie about.
-fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     if let Some(path) = env::var_os("PERFVISOR") {
         return Ok(PathBuf::from(path));
     }

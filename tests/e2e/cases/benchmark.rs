@@ -1,0 +1,36 @@
+//! The benchmark measures what is known, and the cost that perfvisor is made for: one exit a switch.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::perfvisor::{BOOT_LIMIT, Guarded, program};
+
+pub(super) fn costs() -> Result<()> {
+    let file = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    command.env("PERFVISOR", program()?).args(["--lab", "--json"]).arg(file.path()).args([
+        "spin",
+        "cpuid",
+        "switch/perfctr-4",
+    ]);
+    // It boots twice.
+    let status = Guarded::spawn(command.stdout(std::process::Stdio::null()))?.wait(BOOT_LIMIT * 2)?;
+    ensure!(status == Some(0), "ended with {status:?}");
+    let all: Value = serde_json::from_str(&fs::read_to_string(file.path())?)?;
+    let cost = |name: &str, side: &str, what: &str| -> Result<f64> {
+        let operations = all["operations"].as_array().context("no operations")?;
+        let operation = operations.iter().find(|operation| operation["name"] == name);
+        let value = operation.map(|operation| &operation[side][what]);
+        value.and_then(Value::as_f64).with_context(|| format!("no {what} of {name} by the {side} in {all}"))
+    };
+    ensure!(cost("spin", "guest", "user")? == 4.0, "a round of the loop has four instructions: {all}");
+    // Timers of guest and host make a few more.
+    for (name, what) in [("cpuid", "exits"), ("switch/perfctr-4", "user_exits")] {
+        let exits = cost(name, "host", what)?;
+        ensure!((1.0..1.5).contains(&exits), "{name} is one exit: {all}");
+    }
+    Ok(())
+}

@@ -18,6 +18,7 @@ use crate::measured::Measured;
 use crate::sampled::{Sampled, sampling};
 
 pub(super) use self::mapping::{UNPRIVILEGED, unprivileged};
+pub(super) use self::polling::ready;
 
 pub(super) fn checks() -> impl Iterator<Item = &'static Check> {
     CHECKS.iter().chain(polling::CHECKS).chain(mapping::CHECKS).chain(threads::CHECKS)

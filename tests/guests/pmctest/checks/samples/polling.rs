@@ -34,7 +34,8 @@ fn poll_for(state: &Vperfctr, limit: Timespec) -> Result<PollFlags> {
     Ok(asked[0].revents())
 }
 
-fn ready(state: &Vperfctr) -> Result<PollFlags> {
+/// What `poll` says at once.
+pub(crate) fn ready(state: &Vperfctr) -> Result<PollFlags> {
     poll_for(state, Timespec { tv_sec: 0, tv_nsec: 0 })
 }
 

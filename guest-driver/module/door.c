@@ -117,7 +117,9 @@ static void door_period_ended(struct door_state *state, u32 overflow)
 {
 	state->attached = false;
 	pmi_disarm(overflow);
-	if (overflow) {
+	if (state->sampling) {
+		vperfctr_sample(state);
+	} else if (overflow) {
 		state->overflow |= overflow;
 		door_stop(state);
 	}

@@ -74,6 +74,7 @@ struct door_state {
 	u32 overflow;		/* i-mode counters whose thread is to be told */
 	bool enabled;		/* counts whenever its thread runs */
 	bool stopped;		/* by an overflow: all but the TSC */
+	bool sampling;		/* overflows stop nothing: see samples.c */
 	bool attached;		/* counts now, on this CPU */
 	int error;		/* why counts were lost, for good; or 0 */
 };
@@ -103,5 +104,8 @@ void door_suspend(struct door_state *state);
 void door_sample(struct door_state *state);
 int door_switch(struct door_state *prev, struct door_state *next);
 void door_lost(struct door_state *state, int error);
+
+/* samples.c: a period of counters that are sampling has ended */
+void vperfctr_sample(struct door_state *counters);
 
 #endif

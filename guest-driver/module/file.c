@@ -20,14 +20,14 @@
 static struct vfsmount *vperfctrfs_mount;
 static int vperfctrfs_mounts;
 
-/* mprotect() shall not make it writable, nor mremap() longer. */
-static void vperfctr_seal(struct vm_area_struct *vma)
+void vperfctr_change_vm_flags(struct vm_area_struct *vma, unsigned long set,
+			      unsigned long clear)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	vm_flags_mod(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE);
+	vm_flags_mod(vma, set, clear);
 #else
-	vma->vm_flags |= VM_DONTEXPAND | VM_DONTDUMP;
-	vma->vm_flags &= ~VM_MAYWRITE;
+	vma->vm_flags |= set;
+	vma->vm_flags &= ~clear;
 #endif
 }
 
@@ -45,16 +45,19 @@ static const struct vm_operations_struct vperfctr_vm_ops = {
 	.fault = vperfctr_fault,
 };
 
-/* One page, shared, to be read and nothing else. */
+/* One page, shared, to be read and nothing else; behind it the samples. */
 static int vperfctr_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct vperfctr *state = file->private_data;
 
+	if (state && vma->vm_pgoff == SAMPLES_PGOFF)
+		return vperfctr_map_samples(state, vma);
 	if (!state || vma->vm_pgoff || vma_pages(vma) != 1 ||
 	    (vma->vm_flags & (VM_READ | VM_WRITE | VM_EXEC | VM_SHARED)) !=
 	    (VM_READ | VM_SHARED))
 		return -EPERM;
-	vperfctr_seal(vma);
+	/* mprotect() shall not make it writable, nor mremap() longer. */
+	vperfctr_change_vm_flags(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE);
 	vma->vm_ops = &vperfctr_vm_ops;
 	return vm_insert_page(vma, vma->vm_start,
 			      virt_to_page(state->counters.page));
@@ -71,6 +74,7 @@ static int vperfctr_release(struct inode *inode, struct file *file)
 static const struct file_operations vperfctr_fops = {
 	.owner = THIS_MODULE,
 	.mmap = vperfctr_mmap,
+	.poll = vperfctr_poll,
 	.release = vperfctr_release,
 };
 

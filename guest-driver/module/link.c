@@ -73,6 +73,7 @@ static void vperfctr_lose_owner(struct vperfctr *state)
 	hash_del(&state->link);
 	WRITE_ONCE(state->owner, NULL);
 	raw_spin_unlock(&linked_lock);
+	vperfctr_wake_pollers(state);
 }
 
 /* Have @task settle the bond by itself. With the lock; fails if it has ended. */

@@ -64,6 +64,8 @@ static int __init perfctr_module_init(void)
 	if (err)
 		return err;
 	pmi_init(&info);
+	if (pmi_available())
+		info.extensions |= PERFCTR_EXTENSION_SAMPLES;
 	err = switch_init();
 	if (err)
 		goto stop_pmi;

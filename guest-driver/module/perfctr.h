@@ -16,8 +16,9 @@
 /* Bits of cpu_features. */
 #define PERFCTR_FEATURE_PCINT	4
 
-/* Bits of extensions: all calls act on stopped tracees as well. */
-#define PERFCTR_EXTENSION_OTHER_THREADS	8
+/* Bits of extensions: what there is beyond 2.7.3. */
+#define PERFCTR_EXTENSION_SAMPLES	4	/* VPERFCTR_CONTROL_SAMPLES */
+#define PERFCTR_EXTENSION_OTHER_THREADS	8	/* calls on stopped tracees */
 
 /* si_code of an overflow signal: _sifields._pad[0] has its counters. */
 #define SI_PMC_OVF		'P'
@@ -76,8 +77,12 @@ struct vperfctr_control {
 	__s32 si_signo;
 	struct perfctr_cpu_control cpu_control;
 	__u32 preserve;		/* bit i: the sum of counter i is not reset */
-	__u32 _reserved[4];
+	__u32 flags;		/* reserved in 2.7.3 */
+	__u32 _reserved[3];
 };
+
+/* Bits of flags. */
+#define VPERFCTR_CONTROL_SAMPLES	0x20000	/* overflows are recorded */
 
 /* What mmap() shows, at the start of an otherwise empty page. */
 struct perfctr_cpu_state {
@@ -93,6 +98,25 @@ struct perfctr_cpu_state {
 		__u32 start;
 		__u64 sum;
 	} pmc[PERFCTR_MAX_COUNTERS];
+};
+
+/* One look at counters that have overflowed. */
+struct perfctr_sample {
+	__u64 pc;
+	__u64 tsc;
+	__u32 mask;		/* bit i: counter i */
+	__u32 pid;
+	__u32 tid;
+	__u32 cpu;
+};
+
+/* In the first page of a sample buffer; user space may write all of it. */
+struct perfctr_sample_header {
+	__u64 head;		/* samples written since it was mapped */
+	__u64 tail;		/* samples taken, by user space */
+	__u64 lost;		/* overflows in no sample */
+	__u32 record_size;
+	__u32 capacity;		/* samples in the pages behind this one */
 };
 
 static inline bool perfctr_cstatus_enabled(__u32 cstatus)
@@ -127,6 +151,9 @@ static_assert(offsetof(struct perfctr_cpu_control, p4) == 156);
 static_assert(offsetof(struct perfctr_cpu_control, ireset) == 236);
 static_assert(sizeof(struct vperfctr_control) == 348);
 static_assert(offsetof(struct vperfctr_control, preserve) == 328);
+static_assert(offsetof(struct vperfctr_control, flags) == 332);
+static_assert(sizeof(struct perfctr_sample) == 32);
+static_assert(sizeof(struct perfctr_sample_header) == 32);
 static_assert(sizeof(struct perfctr_cpu_state) == 312);
 static_assert(offsetof(struct perfctr_cpu_state, tsc_sum) == 16);
 static_assert(offsetof(struct perfctr_cpu_state, pmc) == 24);

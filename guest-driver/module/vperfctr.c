@@ -34,6 +34,7 @@ static struct vperfctr *vperfctr_new(void)
 	}
 	vperfctr_link_init(state);
 	vperfctr_overflow_init(state);
+	vperfctr_samples_init(state);
 	refcount_set(&state->refs, 1);
 	return state;
 }
@@ -43,11 +44,8 @@ void vperfctr_put(struct vperfctr *state)
 	if (!refcount_dec_and_test(&state->refs))
 		return;
 	door_state_destroy(&state->counters);
-	/* Its irq_work may have run, and the kernel not be done with it. */
-	if (state->teller)
-		kfree_rcu(state, rcu);
-	else
-		kfree(state);
+	/* Its irq_works may have run, and the kernel not be done with them. */
+	kfree_rcu(state, rcu);
 }
 
 static struct vperfctr *vperfctr_get(int fd)
@@ -145,6 +143,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 		vperfctr_tell(state);
 	counters->enabled = false;
 	counters->stopped = false;
+	counters->sampling = control->flags & VPERFCTR_CONTROL_SAMPLES;
 	page->cstatus = 0;
 	if (counters->error)
 		return -EIO;
@@ -168,6 +167,8 @@ static int vperfctr_set_control(struct vperfctr *state,
 	for (i = 0; i < min_t(unsigned int, nrctrs, PERFCTR_MAX_COUNTERS); i++)
 		if (!(control->preserve & BIT(i)))
 			page->pmc[i].sum = 0;
+	if (counters->sampling)
+		vperfctr_samples_begin(state);
 
 	if (vperfctr_is_own(state)) {
 		err = door_resume(counters);

@@ -9,8 +9,36 @@
 #include <linux/sched.h>
 #include <linux/spinlock_types.h>
 #include <linux/types.h>
+#include <linux/wait.h>
 
 #include "door.h"
+
+/* Page of a state's file where its sample buffer begins. */
+#define SAMPLES_PGOFF	1
+
+/* Memory for samples, for as long as it is mapped. */
+struct sample_buffer {
+	refcount_t maps;
+	size_t pages;
+	struct vperfctr *state;
+	struct perfctr_sample_header *header;
+	struct perfctr_sample *samples;
+	u32 capacity;
+	u64 head;			/* what user space sees may be forged */
+};
+
+/* What becomes of a state's overflows: see samples.c. */
+struct vperfctr_samples {
+	u64 due[PERFCTR_MAX_COUNTERS];	/* sums at the next overflows */
+	raw_spinlock_t lock;
+	struct sample_buffer *buffer;	/* or NULL */
+	u64 lost;			/* overflows that left no sample */
+	wait_queue_head_t pollers;
+	struct irq_work wake_irq;
+};
+
+struct file;
+struct vm_area_struct;
 
 struct vperfctr {
 	/* One for the thread while linked, one for each open file. */
@@ -27,6 +55,7 @@ struct vperfctr {
 	struct preempt_notifier notifier;
 	struct door_state counters;
 	int si_signo;
+	struct vperfctr_samples samples;
 	/* An overflow on its way to the thread: see overflow.c. */
 	bool telling;
 	struct irq_work tell_irq;
@@ -74,7 +103,18 @@ void vperfctr_tell_later(struct vperfctr *state);
 void vperfctr_pmi(void);
 int vperfctr_go_on(struct vperfctr *state);
 
+/* samples.c: overflows that stop nothing */
+void vperfctr_samples_init(struct vperfctr *state);
+void vperfctr_samples_begin(struct vperfctr *state);
+void vperfctr_wake_pollers(struct vperfctr *state);
+__poll_t vperfctr_poll(struct file *file, struct poll_table_struct *wait);
+
+/* sample_buffer.c: its memory */
+int vperfctr_map_samples(struct vperfctr *state, struct vm_area_struct *vma);
+
 /* file.c: file descriptors */
+void vperfctr_change_vm_flags(struct vm_area_struct *vma, unsigned long set,
+			      unsigned long clear);
 struct file *vperfctr_file_new(struct vperfctr *state);
 struct vperfctr *vperfctr_of_file(struct file *file);
 

@@ -160,10 +160,10 @@ struct perfctr_cpu_state {
 
 /* One overflow in the sample buffer. */
 struct vperfctr_sample {
-	uint64_t pc;   /* where the thread was */
+	uint64_t pc;   /* where the thread was in user mode, or goes on; 0 if it may not be inspected, or ends */
 	uint64_t tsc;  /* when */
 	uint32_t mask; /* bit i: counter i overflowed */
-	uint32_t pid;  /* process and thread */
+	uint32_t pid;  /* process and thread, as the thread itself knows them */
 	uint32_t tid;
 	uint32_t cpu;
 };
@@ -172,7 +172,7 @@ struct vperfctr_sample {
 struct vperfctr_sample_header {
 	uint64_t head; /* records written, by the kernel */
 	uint64_t tail; /* records taken, by the program */
-	uint64_t lost; /* records that found no room */
+	uint64_t lost; /* overflows in no record: no room, no buffer, or several of one counter found at once */
 	uint32_t record_size;
 	uint32_t capacity; /* records, a power of 2; record i is element i % capacity */
 };
@@ -259,14 +259,16 @@ int vperfctr_read_children(const struct vperfctr *self, struct perfctr_sum_ctrs 
 
 /*
  * Extension: map a buffer of 2^order pages, 128 samples each, for overflows under VPERFCTR_CONTROL_SAMPLES. poll() says
- * POLLIN for the descriptor while there are samples. EOPNOTSUPP: not offered. EBUSY: it is mapped.
+ * POLLIN for the descriptor while there are samples, and POLLHUP when no more can come. A counter of kernel events gives
+ * a sample every 32768 events at most. EOPNOTSUPP: not offered. EBUSY: it is mapped. EINVAL: order is more than 16.
+ * ENOMEM: more than RLIMIT_MEMLOCK.
  */
 int vperfctr_map_samples(struct vperfctr *self, unsigned int order);
 
 /* Take the oldest sample: 1, or 0 if there is none. */
 int vperfctr_take_sample(struct vperfctr *self, struct vperfctr_sample *sample);
 
-/* Samples that found the buffer full. */
+/* Overflows of the state that are in no sample. */
 int vperfctr_samples_lost(const struct vperfctr *self, uint64_t *lost);
 
 VPERFCTR_ASSERT(sizeof(struct perfctr_info) == 64);

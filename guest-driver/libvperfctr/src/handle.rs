@@ -91,7 +91,8 @@ impl Vperfctr {
     }
 
     /// Map a buffer of `2^order` pages (128 samples in each) for overflows of a control with
-    /// [`flag::SAMPLES`](crate::layout::flag::SAMPLES). An extension ([`extension::SAMPLES`]).
+    /// [`flag::SAMPLES`](crate::layout::flag::SAMPLES). EBUSY if it is mapped already, ENOMEM beyond RLIMIT_MEMLOCK.
+    /// An extension ([`extension::SAMPLES`]).
     pub fn map_samples(&self, order: u32) -> Result<SampleBuffer, Error> {
         if Driver::info()?.extensions & extension::SAMPLES == 0 {
             return Err(Error::NotOffered("has no sample buffers"));

@@ -20,7 +20,7 @@ use crate::{Call, Error};
 ///
 /// The kernel adds a [`SampleRecord`] at each overflow of a control with
 /// [`flag::SAMPLES`](crate::layout::flag::SAMPLES); `poll(2)` on the state's descriptor says POLLIN while there are
-/// some. When the buffer is full, records are lost and counted.
+/// some, and POLLHUP when no more can come. When the buffer is full, overflows are lost and counted.
 #[derive(Debug)]
 pub struct SampleBuffer {
     header: NonNull<SampleHeader>,
@@ -75,7 +75,7 @@ impl SampleBuffer {
         Some(record)
     }
 
-    /// Overflows that found the buffer full since it was mapped.
+    /// Overflows that are in no record: see [`SampleHeader::lost`]. Not 0 at first if some came before the buffer was mapped.
     pub fn lost(&self) -> u64 {
         // SAFETY: inside the mapping.
         unsafe { addr_of!((*self.header.as_ptr()).lost).read_volatile() }

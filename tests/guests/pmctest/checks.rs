@@ -11,6 +11,7 @@ mod lifetime;
 mod mapping;
 mod overflow;
 mod pointers;
+mod samples;
 mod tracee;
 
 use anyhow::{Result, bail};
@@ -34,6 +35,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     .into_iter()
     .flatten()
     .chain(overflow::checks())
+    .chain(samples::checks())
 }
 
 /// The part of a check that runs in a process of its own.
@@ -45,6 +47,7 @@ pub(crate) fn child(role: &str) -> Result<()> {
         inherit::VICTIM => inherit::victim(),
         tracee::ROUNDS_ROLE => tracee::rounds(),
         tracee::EXECS_ROLE => tracee::execs(),
+        samples::UNPRIVILEGED => samples::unprivileged(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

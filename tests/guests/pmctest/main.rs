@@ -15,6 +15,7 @@ mod checks;
 mod expect;
 mod interrupting;
 mod measured;
+mod sampled;
 
 use std::process::ExitCode;
 use std::thread;

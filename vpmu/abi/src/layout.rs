@@ -85,8 +85,12 @@ pub mod flag {
     /// counted is added to the children sums of the state that was given this flag, when it ends: not to its parent's,
     /// which may have ended before.
     pub const INHERIT: u32 = 0x1_0000;
-    /// An overflow writes a [`SampleRecord`](super::SampleRecord) and the counters go on at once. `si_signo` may be
-    /// 0: then no signal is sent.
+    /// An overflow writes a [`SampleRecord`](super::SampleRecord) and the counters go on at once, in the next period:
+    /// what is counted until the overflow is found belongs to that. `si_signo` may be 0: then no signal is sent.
+    ///
+    /// A counter that counts in the kernel overflows every 2^15 events at most, of shorter periods too: else it would
+    /// overflow again and again on the way out of its interrupt. What that leaves out is counted as
+    /// [lost](super::SampleHeader::lost).
     pub const SAMPLES: u32 = 0x2_0000;
 }
 
@@ -97,7 +101,12 @@ pub const VPERFCTR_READ_CHILDREN: u32 = 0x8098_D040;
 /// differs after the state was suspended and resumed.
 pub const SEQ_OFFSET: usize = 320;
 
-/// Where a state's sample buffer is mapped: `4096 * (1 + 2^n)` bytes, readable, writable and shared.
+/// Where a state's sample buffer is mapped: `4096 * (1 + 2^n)` bytes, n up to 16, readable, writable and shared. It
+/// belongs to whoever mapped it, one at a time (EBUSY), counts against RLIMIT_MEMLOCK (ENOMEM), is not inherited by a
+/// forked child, and can only be unmapped as a whole (EINVAL). It outlives the counters and their thread.
+///
+/// `poll` on the descriptor: POLLIN while there are records, POLLHUP once the counters are detached from their thread, so
+/// that no more can come.
 pub const SAMPLES_OFFSET: u64 = 4096;
 
 /// The first page of a sample buffer. Both ends count records since the mapping was made and never wrap; record
@@ -109,7 +118,9 @@ pub struct SampleHeader {
     pub head: u64,
     /// Records consumed, stored by the program.
     pub tail: u64,
-    /// Records that found no room.
+    /// Overflows of the state that are in no record, since it was made: those that found no room or no buffer, and all
+    /// but one of those of a counter that are found at once. So bits in masks and `lost` are together all periods that
+    /// ended.
     pub lost: u64,
     /// Size of [`SampleRecord`], 32.
     pub record_size: u32,
@@ -121,15 +132,16 @@ pub struct SampleHeader {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SampleRecord {
-    /// Program counter when the interrupt came.
+    /// Program counter in user mode: where the thread was when the overflow was found, or, in the kernel, where it goes
+    /// on. 0 in a program that may not be inspected (`prctl(2)`, PR_SET_DUMPABLE) or that ends.
     pub pc: u64,
-    /// Time-stamp counter.
+    /// Time-stamp counter, as RDTSC reads it.
     pub tsc: u64,
     /// Bit i: counter i (virtual index) has overflowed.
     pub mask: u32,
-    /// Process.
+    /// Process, as its own name space of process ids knows it.
     pub pid: u32,
-    /// Thread.
+    /// Thread, likewise.
     pub tid: u32,
     /// Processor.
     pub cpu: u32,

@@ -143,6 +143,7 @@ fn examples_link_in_every_way_and_say_what_is_missing() {
     };
     ways.iter().for_each(|way| example("self_monitoring", way));
     example("overflow", &ways[0]);
+    example("samples", &ways[0]);
     example("other_process", &ways[0]);
 }
 

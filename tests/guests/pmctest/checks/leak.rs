@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use libvperfctr::Vperfctr;
 
 use crate::Check;
 use crate::measured::Measured;
@@ -11,6 +12,7 @@ use crate::measured::Measured;
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "leak-unlinked", run: unlinked },
     Check { name: "leak-ended-threads", run: ended_threads },
+    Check { name: "leak-sample-buffers", run: sample_buffers },
 ];
 
 /// A state is a page and a little: this many that stay would be four times [`ALLOWED_KB`].
@@ -40,6 +42,24 @@ fn ended_threads() -> Result<()> {
     grows_by_nothing(|| {
         for _ in 0..THREADS {
             thread::spawn(counting).join().ok().context("the thread panicked")??;
+        }
+        Ok(())
+    })
+}
+
+/// Buffers of 9 pages each, half of which are unmapped when their state is gone.
+fn sample_buffers() -> Result<()> {
+    grows_by_nothing(|| {
+        for round in 0..STATES / 4 {
+            let state = Vperfctr::create()?;
+            let buffer = state.map_samples(3)?;
+            if round % 2 == 0 {
+                drop(buffer);
+                state.unlink()?;
+            } else {
+                state.unlink()?;
+                drop(state);
+            }
         }
         Ok(())
     })

@@ -12,14 +12,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use libvperfctr::Vperfctr;
 use libvperfctr::layout::{SumCtrs, VperfctrControl};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use tests::event::INSTRUCTIONS;
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
+use super::samples::ready;
 use crate::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{SIGNAL, twice};
 use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, control};
+use crate::sampled::sampling;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "tracee-must-be-stopped-and-traced", run: must_be_stopped_and_traced },
@@ -27,6 +30,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "tracee-control-and-read", run: control_and_read },
     Check { name: "tracee-unlink", run: unlink },
     Check { name: "tracee-iresume", run: iresume },
+    Check { name: "tracee-samples", run: samples },
     Check { name: "tracee-exec", run: exec },
     Check { name: "tracee-killed", run: killed },
 ];
@@ -237,6 +241,31 @@ fn unlink() -> Result<()> {
     anew.control(&control())?;
     tracee.is_exact(&anew)?;
     equal("final sums", state.sums()?, last)
+}
+
+/// The tracer samples the tracee, which knows nothing of it, to its end.
+fn samples() -> Result<()> {
+    const PERIOD: u32 = 50_021;
+    let tracee = Tracee::start(ROUNDS_ROLE)?;
+    tracee.go_on_until(STOP)?;
+    let state = Vperfctr::open(tracee.tid(), true)?;
+    let mut buffer = state.map_samples(0)?;
+    state.control(&sampling(INSTRUCTIONS, PERIOD)?)?;
+    let (mut recorded, tid) = (0, tracee.tid() as u32);
+    for _ in ROUNDS {
+        tracee.go_on_until(STOP)?;
+        let records = std::iter::from_fn(|| buffer.take());
+        for record in records {
+            equal("mask, pid and tid", (record.mask, record.pid, record.tid), (2, tid, tid))?;
+            recorded += 1;
+        }
+        let periods = state.sums()?.pmc[1] / u64::from(PERIOD);
+        equal("samples and lost ones", (recorded, buffer.lost()), (periods, 0))?;
+    }
+    ensure!(recorded > 100, "only {recorded} samples");
+    equal("while it lives", ready(&state)?, PollFlags::empty())?;
+    drop(tracee);
+    equal("after its end", ready(&state)?, PollFlags::HUP)
 }
 
 /// The signals of overflows stop the tracee, with its counters standing still until the tracer resumes them.

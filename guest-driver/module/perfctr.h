@@ -7,6 +7,7 @@
 #define PERFCTR_H
 
 #include <linux/build_bug.h>
+#include <linux/ioctl.h>
 #include <linux/stddef.h>
 #include <linux/types.h>
 
@@ -16,8 +17,10 @@
 /* Bits of cpu_features. */
 #define PERFCTR_FEATURE_PCINT	4
 
-/* Bits of extensions: all calls act on stopped tracees as well. */
-#define PERFCTR_EXTENSION_OTHER_THREADS	8
+/* Bits of extensions: what there is beyond 2.7.3. */
+#define PERFCTR_EXTENSION_SEQ		1	/* PERFCTR_SEQ_OFFSET */
+#define PERFCTR_EXTENSION_INHERIT	2	/* VPERFCTR_CONTROL_INHERIT */
+#define PERFCTR_EXTENSION_OTHER_THREADS	8	/* calls on stopped tracees */
 
 /* si_code of an overflow signal: _sifields._pad[0] has its counters. */
 #define SI_PMC_OVF		'P'
@@ -76,8 +79,18 @@ struct vperfctr_control {
 	__s32 si_signo;
 	struct perfctr_cpu_control cpu_control;
 	__u32 preserve;		/* bit i: the sum of counter i is not reset */
-	__u32 _reserved[4];
+	__u32 flags;		/* reserved in 2.7.3 */
+	__u32 _reserved[3];
 };
+
+/* Bits of flags. */
+#define VPERFCTR_CONTROL_CLOEXEC	0x00001	/* exec unlinks */
+#define VPERFCTR_CONTROL_INHERIT	0x10000	/* children count too */
+#define VPERFCTR_CONTROL_FLAGS		(VPERFCTR_CONTROL_CLOEXEC | \
+					 VPERFCTR_CONTROL_INHERIT)
+
+/* On a descriptor: the sums of inheriting children that have ended. */
+#define VPERFCTR_READ_CHILDREN	_IOR(0xd0, 64, struct perfctr_sum_ctrs)
 
 /* What mmap() shows, at the start of an otherwise empty page. */
 struct perfctr_cpu_state {
@@ -94,6 +107,12 @@ struct perfctr_cpu_state {
 		__u64 sum;
 	} pmc[PERFCTR_MAX_COUNTERS];
 };
+
+/*
+ * Behind it in the page, a __u32 that is odd while the rest changes. Nobody who
+ * finds it even and the same before and after has seen a change.
+ */
+#define PERFCTR_SEQ_OFFSET	320
 
 static inline bool perfctr_cstatus_enabled(__u32 cstatus)
 {
@@ -127,6 +146,8 @@ static_assert(offsetof(struct perfctr_cpu_control, p4) == 156);
 static_assert(offsetof(struct perfctr_cpu_control, ireset) == 236);
 static_assert(sizeof(struct vperfctr_control) == 348);
 static_assert(offsetof(struct vperfctr_control, preserve) == 328);
+static_assert(offsetof(struct vperfctr_control, flags) == 332);
+static_assert(VPERFCTR_READ_CHILDREN == 0x8098d040);
 static_assert(sizeof(struct perfctr_cpu_state) == 312);
 static_assert(offsetof(struct perfctr_cpu_state, tsc_sum) == 16);
 static_assert(offsetof(struct perfctr_cpu_state, pmc) == 24);

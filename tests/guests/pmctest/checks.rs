@@ -1,6 +1,7 @@
 //! All checks, by subject.
 
 mod calls;
+mod children;
 mod control;
 mod door;
 mod exact;
@@ -11,6 +12,7 @@ mod lifetime;
 mod mapping;
 mod overflow;
 mod pointers;
+mod sequence;
 mod tracee;
 
 use anyhow::{Result, bail};
@@ -24,6 +26,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         control::CHECKS,
         pointers::CHECKS,
         mapping::CHECKS,
+        sequence::CHECKS,
         lifetime::CHECKS,
         inherit::CHECKS,
         exact::CHECKS,
@@ -34,6 +37,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     .into_iter()
     .flatten()
     .chain(overflow::checks())
+    .chain(children::checks())
 }
 
 /// The part of a check that runs in a process of its own.
@@ -45,6 +49,8 @@ pub(crate) fn child(role: &str) -> Result<()> {
         inherit::VICTIM => inherit::victim(),
         tracee::ROUNDS_ROLE => tracee::rounds(),
         tracee::EXECS_ROLE => tracee::execs(),
+        children::EXEC_ROLE => children::after_exec(),
+        children::UNCOUNTED_ROLE => children::uncounted(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

@@ -15,6 +15,9 @@
  */
 #define DOOR_RETRIES	3
 
+/* What is attached to this CPU, or NULL. */
+static DEFINE_PER_CPU(struct door_state *, door_here);
+
 static int door_ring(struct door_page *page, u64 op)
 {
 	lockdep_assert_irqs_disabled();
@@ -103,6 +106,23 @@ bool door_interrupts(const struct door_state *state)
 	return !state->stopped && perfctr_cstatus_has_ictrs(state->cstatus);
 }
 
+/*
+ * To try the events of a control, the VMM may have to end the period of what is
+ * attached here and begin it anew.
+ */
+static int door_ring_control(struct door_page *page)
+{
+	struct door_state *here = this_cpu_read(door_here);
+	int err;
+
+	if (here)
+		door_change(here);
+	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	if (here)
+		door_changed(here);
+	return err;
+}
+
 /* Have the VMM validate the state's control, name it, and set up the page. */
 int door_update_control(struct door_state *state)
 {
@@ -112,7 +132,7 @@ int door_update_control(struct door_state *state)
 	page->next = state->gpa;
 	page->control = state->control;
 	door_change(state);
-	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	err = door_ring_control(page);
 	door_changed(state);
 	if (!err) {
 		state->id = page->id;
@@ -154,7 +174,7 @@ static int door_tell_again(struct door_state *state)
 		page->control = (struct perfctr_cpu_control){ .tsc_on = 1 };
 	else
 		page->control = state->control;
-	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	err = door_ring_control(page);
 	if (err)
 		return err;
 	if (state->stopped) {
@@ -170,6 +190,7 @@ static int door_tell_again(struct door_state *state)
 static void door_period_ended(struct door_state *state, u32 overflow)
 {
 	state->attached = false;
+	this_cpu_write(door_here, NULL);
 	pmi_disarm(overflow);
 	if (overflow) {
 		state->overflow |= overflow;
@@ -203,6 +224,7 @@ void door_suspend(struct door_state *state)
 static int door_attached(struct door_state *state, u32 lost)
 {
 	state->attached = true;
+	this_cpu_write(door_here, state);
 	if (!lost)
 		return 0;
 	door_detach(state);

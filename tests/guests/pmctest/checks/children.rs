@@ -6,8 +6,8 @@ mod family;
 mod leaving;
 
 use std::cell::Cell;
-use std::io::Read;
 use std::ffi::c_void;
+use std::io::Read;
 use std::ptr::{null, null_mut};
 
 use anyhow::{Context, Result, ensure};
@@ -92,10 +92,7 @@ fn beyond(before: &SumCtrs, after: &SumCtrs, iterations: u64) -> Result<Beyond> 
             format!("counter {i}: {counted} counted in {iterations} iterations of {each}: events are lost")
         })
     };
-    Ok((
-        beyond(INSTRUCTIONS_AT, INSTRUCTIONS_PER_ITERATION)?,
-        beyond(BRANCHES_AT, BRANCHES_PER_ITERATION)?,
-    ))
+    Ok((beyond(INSTRUCTIONS_AT, INSTRUCTIONS_PER_ITERATION)?, beyond(BRANCHES_AT, BRANCHES_PER_ITERATION)?))
 }
 
 fn spins(iterations: u64) -> bool {

@@ -4,7 +4,7 @@
 
 use std::io::{PipeWriter, Read, Write, pipe};
 use std::os::fd::AsFd;
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, without_provenance_mut};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -71,7 +71,7 @@ fn refusals() -> Result<()> {
     refused("inherited interrupts", state.control(&interrupting), Errno::INVAL)?;
     equal("cstatus", state.map()?.state().cstatus, 0)?;
     state.control(&inheriting())?;
-    for pointer in [null_mut(), 1 as *mut SumCtrs, (1u64 << 63) as *mut SumCtrs] {
+    for pointer in [null_mut(), without_provenance_mut(1), without_provenance_mut(1 << 63)] {
         // SAFETY: nothing of ours is there.
         let answer = unsafe { sys::read_children(state.as_fd(), pointer) };
         refused("a bad pointer", answer, Errno::FAULT)?;
@@ -224,7 +224,11 @@ fn killed() -> Result<()> {
     // A child killed at its birth lets go last of all, after its files.
     let deadline = Instant::now() + Duration::from_secs(5);
     while self::references()? != references {
-        ensure!(Instant::now() < deadline, "{} references to the module stay", self::references()? - references);
+        ensure!(
+            Instant::now() < deadline,
+            "{} references to the module stay",
+            self::references()? - references
+        );
         thread::sleep(Duration::from_millis(1));
     }
     Measured::start()?.is_exact()

@@ -4,6 +4,7 @@
 #include <linux/io.h>
 #include <linux/lockdep.h>
 #include <linux/percpu.h>
+#include <asm/barrier.h>
 
 #include "door.h"
 #include "pmi.h"
@@ -13,6 +14,9 @@
  * CPUs may push it out of the VMM's table between two exits, but not for long.
  */
 #define DOOR_RETRIES	3
+
+/* What is attached to this CPU, or NULL. */
+static DEFINE_PER_CPU(struct door_state *, door_here);
 
 static int door_ring(struct door_page *page, u64 op)
 {
@@ -26,6 +30,43 @@ static int door_ring(struct door_page *page, u64 op)
 	return page->result;
 }
 
+static u32 *door_sequence(const struct door_state *state)
+{
+	return (void *)state->page + PERFCTR_SEQ_OFFSET;
+}
+
+/*
+ * Readers are other CPUs, which need the order of the stores, and the thread
+ * itself, which is interrupted by all of a change or by nothing of it. What
+ * the VMM writes comes between: it is done when the doorbell's exit returns.
+ */
+void door_change(struct door_state *state)
+{
+	u32 *seq = door_sequence(state);
+
+	if (state->changing++)
+		return;
+	WRITE_ONCE(*seq, *seq + 1);
+	smp_wmb();
+}
+
+void door_changed(struct door_state *state)
+{
+	u32 *seq = door_sequence(state);
+
+	if (--state->changing)
+		return;
+	smp_wmb();
+	WRITE_ONCE(*seq, *seq + 1);
+}
+
+static void door_set_cstatus(struct door_state *state, u32 cstatus)
+{
+	door_change(state);
+	state->page->cstatus = cstatus;
+	door_changed(state);
+}
+
 /*
  * A state that lost counts is refused for good: whatever it adds up from here
  * on would be a plausible wrong number.
@@ -33,7 +74,7 @@ static int door_ring(struct door_page *page, u64 op)
 void door_lost(struct door_state *state, int error)
 {
 	state->enabled = false;
-	state->page->cstatus = 0;
+	door_set_cstatus(state, 0);
 	if (!state->error)
 		state->error = error;
 }
@@ -49,20 +90,37 @@ bool door_runs(const struct door_state *state)
 void door_stop(struct door_state *state)
 {
 	state->stopped = true;
-	state->page->cstatus = state->cstatus & PERFCTR_CSTATUS_TSC;
+	door_set_cstatus(state, state->cstatus & PERFCTR_CSTATUS_TSC);
 }
 
 /* The opposite: all that is in the control runs from the next resume on. */
 void door_start(struct door_state *state)
 {
 	state->stopped = false;
-	state->page->cstatus = state->cstatus;
+	door_set_cstatus(state, state->cstatus);
 }
 
 /* Whether an overflow may come while it is attached. */
 bool door_interrupts(const struct door_state *state)
 {
 	return !state->stopped && perfctr_cstatus_has_ictrs(state->cstatus);
+}
+
+/*
+ * To try the events of a control, the VMM may have to end the period of what is
+ * attached here and begin it anew.
+ */
+static int door_ring_control(struct door_page *page)
+{
+	struct door_state *here = this_cpu_read(door_here);
+	int err;
+
+	if (here)
+		door_change(here);
+	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	if (here)
+		door_changed(here);
+	return err;
 }
 
 /* Have the VMM validate the state's control, name it, and set up the page. */
@@ -73,12 +131,28 @@ int door_update_control(struct door_state *state)
 
 	page->next = state->gpa;
 	page->control = state->control;
-	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	door_change(state);
+	err = door_ring_control(page);
+	door_changed(state);
 	if (!err) {
 		state->id = page->id;
 		state->cstatus = state->page->cstatus;
 	}
 	return err;
+}
+
+/* Of a new state: what @from counts, which has no i-mode counters, from 0. */
+void door_copy_control(struct door_state *state, const struct door_state *from)
+{
+	unsigned int i;
+
+	state->control = from->control;
+	state->id = from->id;
+	state->cstatus = from->cstatus;
+	state->page->cstatus = from->cstatus;
+	state->page->k1.id = from->id;
+	for (i = 0; i < PERFCTR_MAX_COUNTERS; i++)
+		state->page->pmc[i].map = from->page->pmc[i].map;
 }
 
 static u64 door_id(const struct door_state *state)
@@ -100,7 +174,7 @@ static int door_tell_again(struct door_state *state)
 		page->control = (struct perfctr_cpu_control){ .tsc_on = 1 };
 	else
 		page->control = state->control;
-	err = door_ring(page, DOOR_UPDATE_CONTROL);
+	err = door_ring_control(page);
 	if (err)
 		return err;
 	if (state->stopped) {
@@ -116,6 +190,7 @@ static int door_tell_again(struct door_state *state)
 static void door_period_ended(struct door_state *state, u32 overflow)
 {
 	state->attached = false;
+	this_cpu_write(door_here, NULL);
 	pmi_disarm(overflow);
 	if (state->sampling) {
 		vperfctr_sample(state);
@@ -138,16 +213,20 @@ static int door_detach(struct door_state *state)
 
 void door_suspend(struct door_state *state)
 {
-	int err = door_detach(state);
+	int err;
 
+	door_change(state);
+	err = door_detach(state);
 	if (err)
 		door_lost(state, err);
+	door_changed(state);
 }
 
 /* Counting half of the counters is not counting: all or none. */
 static int door_attached(struct door_state *state, u32 lost)
 {
 	state->attached = true;
+	this_cpu_write(door_here, state);
 	if (!lost)
 		return 0;
 	door_detach(state);
@@ -156,7 +235,7 @@ static int door_attached(struct door_state *state, u32 lost)
 }
 
 /* Attach the state, if need be by telling the VMM its control again. */
-int door_resume(struct door_state *state)
+static int door_attach(struct door_state *state)
 {
 	struct door_page *page = this_cpu_read(door_page);
 	int tries, err;
@@ -181,6 +260,16 @@ int door_resume(struct door_state *state)
 	return err;
 }
 
+int door_resume(struct door_state *state)
+{
+	int err;
+
+	door_change(state);
+	err = door_attach(state);
+	door_changed(state);
+	return err;
+}
+
 /* An overflow found on the way stops the counters, as at a suspend. */
 void door_sample(struct door_state *state)
 {
@@ -188,12 +277,13 @@ void door_sample(struct door_state *state)
 	u32 lost, overflow;
 	int err;
 
+	door_change(state);
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SAMPLE);
 	lost = page->lost_prev;
 	overflow = page->overflow_prev;
 	if (!err && !lost && !overflow)
-		return;
+		goto out;
 
 	if (!err)			/* begun anew, but to be stopped */
 		err = door_detach(state);
@@ -206,13 +296,11 @@ void door_sample(struct door_state *state)
 		err = door_resume(state);
 	if (err)
 		door_lost(state, err);
+out:
+	door_changed(state);
 }
 
-/*
- * Suspend @prev and resume @next in one exit. The outcome for @prev is noted
- * in it, the outcome for @next is returned.
- */
-int door_switch(struct door_state *prev, struct door_state *next)
+static int door_switch_pages(struct door_state *prev, struct door_state *next)
 {
 	struct door_page *page = this_cpu_read(door_page);
 	int err;
@@ -243,10 +331,26 @@ int door_switch(struct door_state *prev, struct door_state *next)
 	}
 }
 
-int door_state_init(struct door_state *state)
+/*
+ * Suspend @prev and resume @next in one exit. The outcome for @prev is noted
+ * in it, the outcome for @next is returned.
+ */
+int door_switch(struct door_state *prev, struct door_state *next)
+{
+	int err;
+
+	door_change(prev);
+	door_change(next);
+	err = door_switch_pages(prev, next);
+	door_changed(next);
+	door_changed(prev);
+	return err;
+}
+
+int door_state_init(struct door_state *state, gfp_t gfp)
 {
 	/* Mapped by user space in full, so all of it must be zero. */
-	state->page = (void *)get_zeroed_page(GFP_KERNEL_ACCOUNT);
+	state->page = (void *)get_zeroed_page(gfp);
 	if (!state->page)
 		return -ENOMEM;
 	state->gpa = virt_to_phys(state->page);

@@ -77,6 +77,7 @@ struct door_state {
 	bool sampling;		/* overflows stop nothing: see samples.c */
 	bool attached;		/* counts now, on this CPU */
 	int error;		/* why counts were lost, for good; or 0 */
+	unsigned int changing;	/* depth of door_change() */
 };
 
 /* door_cpu.c */
@@ -90,12 +91,17 @@ int door_read(u32 reg, u64 *value);
 int door_write(u32 reg, u64 value);
 
 /* door.c */
-int door_state_init(struct door_state *state);
+int door_state_init(struct door_state *state, gfp_t gfp);
 void door_state_destroy(struct door_state *state);
 bool door_runs(const struct door_state *state);
 bool door_interrupts(const struct door_state *state);
 void door_stop(struct door_state *state);
 void door_start(struct door_state *state);
+void door_copy_control(struct door_state *state, const struct door_state *from);
+
+/* Around all changes of a page that somebody may have mapped. They nest. */
+void door_change(struct door_state *state);
+void door_changed(struct door_state *state);
 
 /* The operations. Interrupts must be off. */
 int door_update_control(struct door_state *state);

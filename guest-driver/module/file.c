@@ -63,6 +63,16 @@ static int vperfctr_mmap(struct file *file, struct vm_area_struct *vma)
 			      virt_to_page(state->counters.page));
 }
 
+static long vperfctr_ioctl(struct file *file, unsigned int cmd,
+			   unsigned long arg)
+{
+	if (cmd != VPERFCTR_READ_CHILDREN)
+		return -ENOTTY;
+	if (!file->private_data)
+		return -EINVAL;
+	return vperfctr_read_children(file->private_data, (void __user *)arg);
+}
+
 static int vperfctr_release(struct inode *inode, struct file *file)
 {
 	if (file->private_data)
@@ -75,6 +85,8 @@ static const struct file_operations vperfctr_fops = {
 	.owner = THIS_MODULE,
 	.mmap = vperfctr_mmap,
 	.poll = vperfctr_poll,
+	.unlocked_ioctl = vperfctr_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
 	.release = vperfctr_release,
 };
 

@@ -68,7 +68,10 @@ static void vperfctr_add_owner(struct vperfctr *state, struct task_struct *owner
 static void vperfctr_lose_owner(struct vperfctr *state)
 {
 	state->counters.enabled = false;
+	door_change(&state->counters);
 	state->counters.page->cstatus = 0;
+	door_changed(&state->counters);
+	vperfctr_leave(state);
 	raw_spin_lock(&linked_lock);
 	hash_del(&state->link);
 	WRITE_ONCE(state->owner, NULL);

@@ -16,7 +16,8 @@ static struct perfctr_info info __ro_after_init = {
 	.abi_version = PERFCTR_ABI_VERSION,
 	.driver_version = "2.7.3-perfvisor",
 	.tsc_to_cpu_mult = 1,
-	.extensions = PERFCTR_EXTENSION_OTHER_THREADS,
+	.extensions = PERFCTR_EXTENSION_SEQ | PERFCTR_EXTENSION_INHERIT |
+		      PERFCTR_EXTENSION_OTHER_THREADS,
 };
 
 /*

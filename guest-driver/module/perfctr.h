@@ -7,6 +7,7 @@
 #define PERFCTR_H
 
 #include <linux/build_bug.h>
+#include <linux/ioctl.h>
 #include <linux/stddef.h>
 #include <linux/types.h>
 
@@ -17,6 +18,8 @@
 #define PERFCTR_FEATURE_PCINT	4
 
 /* Bits of extensions: what there is beyond 2.7.3. */
+#define PERFCTR_EXTENSION_SEQ		1	/* PERFCTR_SEQ_OFFSET */
+#define PERFCTR_EXTENSION_INHERIT	2	/* VPERFCTR_CONTROL_INHERIT */
 #define PERFCTR_EXTENSION_SAMPLES	4	/* VPERFCTR_CONTROL_SAMPLES */
 #define PERFCTR_EXTENSION_OTHER_THREADS	8	/* calls on stopped tracees */
 
@@ -82,7 +85,15 @@ struct vperfctr_control {
 };
 
 /* Bits of flags. */
+#define VPERFCTR_CONTROL_CLOEXEC	0x00001	/* exec unlinks */
+#define VPERFCTR_CONTROL_INHERIT	0x10000	/* children count too */
 #define VPERFCTR_CONTROL_SAMPLES	0x20000	/* overflows are recorded */
+#define VPERFCTR_CONTROL_FLAGS		(VPERFCTR_CONTROL_CLOEXEC | \
+					 VPERFCTR_CONTROL_INHERIT | \
+					 VPERFCTR_CONTROL_SAMPLES)
+
+/* On a descriptor: the sums of inheriting children that have ended. */
+#define VPERFCTR_READ_CHILDREN	_IOR(0xd0, 64, struct perfctr_sum_ctrs)
 
 /* What mmap() shows, at the start of an otherwise empty page. */
 struct perfctr_cpu_state {
@@ -119,6 +130,12 @@ struct perfctr_sample_header {
 	__u32 capacity;		/* samples in the pages behind this one */
 };
 
+/*
+ * Behind it in the page, a __u32 that is odd while the rest changes. Nobody who
+ * finds it even and the same before and after has seen a change.
+ */
+#define PERFCTR_SEQ_OFFSET	320
+
 static inline bool perfctr_cstatus_enabled(__u32 cstatus)
 {
 	return cstatus != 0;
@@ -154,6 +171,7 @@ static_assert(offsetof(struct vperfctr_control, preserve) == 328);
 static_assert(offsetof(struct vperfctr_control, flags) == 332);
 static_assert(sizeof(struct perfctr_sample) == 32);
 static_assert(sizeof(struct perfctr_sample_header) == 32);
+static_assert(VPERFCTR_READ_CHILDREN == 0x8098d040);
 static_assert(sizeof(struct perfctr_cpu_state) == 312);
 static_assert(offsetof(struct perfctr_cpu_state, tsc_sum) == 16);
 static_assert(offsetof(struct perfctr_cpu_state, pmc) == 24);

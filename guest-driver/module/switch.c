@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Following threads: their counters run when they run. Fork needs no hook, as
- * the kernel gives a child no notifiers; exec needs none, as it keeps them.
+ * Following threads: their counters run when they run. The kernel gives a child
+ * no notifiers, so it counts only if inherit.c makes it; exec keeps them.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -9,6 +9,7 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/printk.h>
+#include <linux/sched/coredump.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/timer.h>
@@ -23,7 +24,6 @@
 #define SAMPLING_PERIOD	(HZ / 4)
 
 static DEFINE_PER_CPU(struct timer_list, sampling_timer);
-static struct tracepoint *exit_tracepoint;
 static struct preempt_ops switch_ops;
 
 /*
@@ -159,6 +159,31 @@ void vperfctr_unwatch(struct vperfctr *state)
 	state->watched = false;
 }
 
+/* In the parent, before the child runs. */
+static void switch_fork(void *unused, struct task_struct *parent,
+			struct task_struct *child)
+{
+	struct vperfctr *state = vperfctr_of(parent);
+
+	if (state)
+		vperfctr_bequeath(state, child);
+}
+
+/*
+ * At the end of a call that succeeds. What the user may not inspect he may not
+ * count either: programs that are set-uid or cannot be read. perf has the same
+ * rule.
+ */
+static void switch_exec(void *unused, struct task_struct *task, pid_t old_pid,
+			struct linux_binprm *bprm)
+{
+	struct vperfctr *state = vperfctr_of(task);
+
+	if (state && (state->flags & VPERFCTR_CONTROL_CLOEXEC ||
+		      get_dumpable(task->mm) != SUID_DUMP_USER))
+		vperfctr_unlink_self(state);
+}
+
 static void switch_exit_thread(void *unused, struct task_struct *task)
 {
 	struct vperfctr *state = vperfctr_of(task);
@@ -167,23 +192,60 @@ static void switch_exit_thread(void *unused, struct task_struct *task)
 		vperfctr_unlink_self(state);
 }
 
+/* Tracepoints by their names, for they are not exported to modules. */
+static struct switch_hook {
+	const char *name;
+	void *probe;
+	struct tracepoint *tracepoint;
+} switch_hooks[] = {
+	{ "sched_process_fork", switch_fork },
+	{ "sched_process_exec", switch_exec },
+	{ "sched_process_exit", switch_exit_thread },
+};
+
 static void switch_find_tracepoint(struct tracepoint *tp, void *unused)
 {
-	if (!strcmp(tp->name, "sched_process_exit"))
-		exit_tracepoint = tp;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(switch_hooks); i++)
+		if (!strcmp(tp->name, switch_hooks[i].name))
+			switch_hooks[i].tracepoint = tp;
+}
+
+static void switch_unhook(int hooked)
+{
+	while (hooked--)
+		tracepoint_probe_unregister(switch_hooks[hooked].tracepoint,
+					    switch_hooks[hooked].probe, NULL);
+	tracepoint_synchronize_unregister();
+}
+
+static int __init switch_hook(void)
+{
+	int i, err;
+
+	for_each_kernel_tracepoint(switch_find_tracepoint, NULL);
+	for (i = 0; i < ARRAY_SIZE(switch_hooks); i++) {
+		err = -ENOENT;
+		if (switch_hooks[i].tracepoint)
+			err = tracepoint_probe_register(switch_hooks[i].tracepoint,
+							switch_hooks[i].probe,
+							NULL);
+		if (err) {
+			pr_err("no tracepoint %s in this kernel (error %d)\n",
+			       switch_hooks[i].name, err);
+			switch_unhook(i);
+			return err;
+		}
+	}
+	return 0;
 }
 
 int __init switch_init(void)
 {
 	int cpu, err;
 
-	/* The tracepoint itself is not exported to modules. */
-	for_each_kernel_tracepoint(switch_find_tracepoint, NULL);
-	if (!exit_tracepoint) {
-		pr_err("this kernel has no tracepoint sched_process_exit\n");
-		return -ENOENT;
-	}
-	err = tracepoint_probe_register(exit_tracepoint, switch_exit_thread, NULL);
+	err = switch_hook();
 	if (err)
 		return err;
 
@@ -200,8 +262,7 @@ void switch_exit(void)
 	int cpu;
 
 	preempt_notifier_dec();
-	tracepoint_probe_unregister(exit_tracepoint, switch_exit_thread, NULL);
-	tracepoint_synchronize_unregister();
+	switch_unhook(ARRAY_SIZE(switch_hooks));
 	for_each_possible_cpu(cpu)
 		del_timer_sync(per_cpu_ptr(&sampling_timer, cpu));
 }

@@ -22,19 +22,20 @@
 #include "pmi.h"
 #include "vperfctr.h"
 
-static struct vperfctr *vperfctr_new(void)
+struct vperfctr *vperfctr_new(gfp_t gfp)
 {
-	struct vperfctr *state = kzalloc(sizeof(*state), GFP_KERNEL_ACCOUNT);
+	struct vperfctr *state = kzalloc(sizeof(*state), gfp);
 
 	if (!state)
 		return NULL;
-	if (door_state_init(&state->counters)) {
+	if (door_state_init(&state->counters, gfp)) {
 		kfree(state);
 		return NULL;
 	}
 	vperfctr_link_init(state);
 	vperfctr_overflow_init(state);
 	vperfctr_samples_init(state);
+	vperfctr_inherit_init(state);
 	refcount_set(&state->refs, 1);
 	return state;
 }
@@ -43,6 +44,7 @@ void vperfctr_put(struct vperfctr *state)
 {
 	if (!refcount_dec_and_test(&state->refs))
 		return;
+	vperfctr_forget_root(state);
 	door_state_destroy(&state->counters);
 	/* Its irq_works may have run, and the kernel not be done with them. */
 	kfree_rcu(state, rcu);
@@ -103,7 +105,7 @@ static long vperfctr_open_task(struct task_struct *task, int creat)
 		vperfctr_put(state);
 		return -EEXIST;
 	}
-	state = vperfctr_new();
+	state = vperfctr_new(GFP_KERNEL_ACCOUNT);
 	if (!state)
 		return -ENOMEM;
 	fd = vperfctr_install(state, task);
@@ -141,19 +143,31 @@ static int vperfctr_set_control(struct vperfctr *state,
 	/* Of the settings that end here; another thread tells itself later. */
 	if (vperfctr_is_own(state))
 		vperfctr_tell(state);
+	vperfctr_leave(state);
 	counters->enabled = false;
 	counters->stopped = false;
 	counters->sampling = control->flags & VPERFCTR_CONTROL_SAMPLES;
+	state->flags = 0;
 	page->cstatus = 0;
 	if (counters->error)
 		return -EIO;
 	if (control->cpu_control.nrictrs && !pmi_available())
 		return -EPERM;
+	if (control->flags & ~VPERFCTR_CONTROL_FLAGS)
+		return -EINVAL;
+	/* A child could not tell whose signal that is, nor call iresume. */
+	if (control->cpu_control.nrictrs &&
+	    control->flags & VPERFCTR_CONTROL_INHERIT)
+		return -EINVAL;
 
 	counters->control = control->cpu_control;
 	err = door_update_control(counters);
-	if (err || !perfctr_cstatus_enabled(page->cstatus))
+	if (err)
 		return err;
+	if (!perfctr_cstatus_enabled(page->cstatus)) {
+		state->flags = control->flags;
+		return 0;
+	}
 	/* 0 is no signal: the counters stop, and the mapped page shows it. */
 	if (door_interrupts(counters) && !valid_signal(control->si_signo)) {
 		page->cstatus = 0;
@@ -161,6 +175,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 	}
 
 	state->si_signo = control->si_signo;
+	state->flags = control->flags;
 	if (!perfctr_cstatus_has_tsc(page->cstatus))
 		page->tsc_sum = 0;
 	nrctrs = perfctr_cstatus_nrctrs(page->cstatus);
@@ -169,6 +184,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 			page->pmc[i].sum = 0;
 	if (counters->sampling)
 		vperfctr_samples_begin(state);
+	vperfctr_restart_children(state, control->preserve);
 
 	if (vperfctr_is_own(state)) {
 		err = door_resume(counters);
@@ -181,6 +197,18 @@ static int vperfctr_set_control(struct vperfctr *state,
 	/* Another thread's are resumed when it is. */
 	counters->enabled = true;
 	return 0;
+}
+
+/* The mapped page shows the old settings and sums, or the new. */
+static int vperfctr_change_control(struct vperfctr *state,
+				   const struct vperfctr_control *control)
+{
+	int err;
+
+	door_change(&state->counters);
+	err = vperfctr_set_control(state, control);
+	door_changed(&state->counters);
+	return err;
 }
 
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)
@@ -203,8 +231,9 @@ long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)
 		else if (!readable)
 			err = -EFAULT;
 		else
-			err = vperfctr_set_control(state, &control);
+			err = vperfctr_change_control(state, &control);
 		vperfctr_end(state, flags);
+		vperfctr_forget_root(state);
 	}
 	vperfctr_put(state);
 	return err;
@@ -284,6 +313,7 @@ long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 		if (usum)
 			lost = vperfctr_get_sums(state, &sum);
 		control.si_signo = state->si_signo;
+		control.flags = state->flags;
 		control.cpu_control = state->counters.control;
 		vperfctr_end(state, flags);
 	}

@@ -40,6 +40,15 @@ struct vperfctr_samples {
 struct file;
 struct vm_area_struct;
 
+/* Sums of those who inherited a control, at the state that had it set. */
+struct vperfctr_children {
+	raw_spinlock_t lock;
+	struct hlist_head running;	/* by vperfctr.sibling */
+	u32 generation;			/* of controls: others do not count */
+	struct perfctr_sum_ctrs sum;
+	int error;			/* why counts are missing, or 0 */
+};
+
 struct vperfctr {
 	/* One for the thread while linked, one for each open file. */
 	refcount_t refs;
@@ -56,6 +65,12 @@ struct vperfctr {
 	struct door_state counters;
 	int si_signo;
 	struct vperfctr_samples samples;
+	u32 flags;			/* of the control */
+	/* See inherit.c. */
+	struct vperfctr_children children;
+	struct vperfctr *root;		/* to whose children it belongs, or NULL */
+	u32 generation;			/* and to which of them */
+	struct hlist_node sibling;
 	/* An overflow on its way to the thread: see overflow.c. */
 	bool telling;
 	struct irq_work tell_irq;
@@ -65,6 +80,7 @@ struct vperfctr {
 };
 
 /* vperfctr.c: the object and the calls on it */
+struct vperfctr *vperfctr_new(gfp_t gfp);
 void vperfctr_put(struct vperfctr *state);
 long vperfctr_open(int tid, int creat);
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol);
@@ -111,6 +127,14 @@ __poll_t vperfctr_poll(struct file *file, struct poll_table_struct *wait);
 
 /* sample_buffer.c: its memory */
 int vperfctr_map_samples(struct vperfctr *state, struct vm_area_struct *vma);
+/* inherit.c: threads that count because another does */
+void vperfctr_inherit_init(struct vperfctr *state);
+void vperfctr_bequeath(struct vperfctr *parent, struct task_struct *child);
+void vperfctr_leave(struct vperfctr *state);
+void vperfctr_forget_root(struct vperfctr *state);
+void vperfctr_restart_children(struct vperfctr *state, u32 preserve);
+long vperfctr_read_children(struct vperfctr *state,
+			    struct perfctr_sum_ctrs __user *usum);
 
 /* file.c: file descriptors */
 void vperfctr_change_vm_flags(struct vm_area_struct *vma, unsigned long set,

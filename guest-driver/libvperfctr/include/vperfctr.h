@@ -133,7 +133,8 @@ struct vperfctr_control {
 };
 
 #define VPERFCTR_CONTROL_CLOEXEC 0x00001u /* the state is detached at exec (perfctr 2.6) */
-#define VPERFCTR_CONTROL_INHERIT 0x10000u /* extension: threads and processes started from now on count too */
+/* extension: threads and processes started from now on, and those they start, count too; a-mode counters only */
+#define VPERFCTR_CONTROL_INHERIT 0x10000u
 #define VPERFCTR_CONTROL_SAMPLES 0x20000u /* extension: overflows go to the sample buffer and stop nothing */
 
 /* The state page begins with this (mmap of the descriptor: one page, offset 0, PROT_READ, MAP_SHARED). */
@@ -254,7 +255,10 @@ int vperfctr_read_ctrs(const struct vperfctr *self, struct perfctr_sum_ctrs *sum
 int vperfctr_read_pmc(const struct vperfctr *self, unsigned int index, uint64_t *count);
 int vperfctr_read_tsc(const struct vperfctr *self, uint64_t *tsc);
 
-/* Extension: sums of children that have ended, started under VPERFCTR_CONTROL_INHERIT. EOPNOTSUPP: not offered. */
+/*
+ * Extension: sums of children that have ended, started under VPERFCTR_CONTROL_INHERIT; all that were joined or waited
+ * for are in. EOPNOTSUPP: not offered. EIO: a child could not be counted.
+ */
 int vperfctr_read_children(const struct vperfctr *self, struct perfctr_sum_ctrs *sum);
 
 /*

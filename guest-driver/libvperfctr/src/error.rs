@@ -116,7 +116,7 @@ fn hint(call: Call, errno: Errno) -> &'static str {
         (Call::Control, Errno::INVAL) => {
             ": the control is malformed: too many counters, a counter number out of range or used twice, or \
              an event select without its enable bit (0x400000) or a privilege level (0x10000 user, 0x20000 \
-             kernel)"
+             kernel), or a flag that the driver does not know or that does not go with interrupts"
         }
         (Call::Control, Errno::OPNOTSUPP) => ": the host has no event that counts this",
         (Call::Control | Call::Iresume, Errno::SRCH) => {
@@ -127,8 +127,11 @@ fn hint(call: Call, errno: Errno) -> &'static str {
             ": the counters belong to another thread, which is not stopped under ptrace by this one"
         }
         (Call::Read, Errno::IO) => ": the host lost counts, and the driver does not give wrong ones",
+        (Call::ReadChildren, Errno::IO) => ": a child could not be counted, or lost counts",
         (Call::Iresume, Errno::PERM) => ": the counters were not stopped by an overflow",
-        (Call::Read, Errno::INVAL) => ": the thread had no counters when this descriptor was opened",
+        (Call::Read | Call::ReadChildren, Errno::INVAL) => {
+            ": the thread had no counters when this descriptor was opened"
+        }
         _ => "",
     }
 }

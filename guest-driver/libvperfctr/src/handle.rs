@@ -74,7 +74,9 @@ impl Vperfctr {
     }
 
     /// What children have counted that were started under [`flag::INHERIT`](crate::layout::flag::INHERIT) and have
-    /// ended. An extension ([`extension::INHERIT`]).
+    /// ended: apart from [`sums`](Self::sums), which are the thread's own. All that were joined or waited for are in. At
+    /// any time, and for everybody who has the handle. EIO: a child could not be counted, and a sum without it would be
+    /// wrong. An extension ([`extension::INHERIT`]).
     pub fn children_sums(&self) -> Result<SumCtrs, Error> {
         let mut sums = SumCtrs::default();
         // SAFETY: `sums` is ours and of the size the call writes.

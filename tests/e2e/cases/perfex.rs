@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
 
@@ -16,6 +17,9 @@ pub(crate) const CASE: Case =
 
 /// The program whose counts are compared.
 const SPIN: &str = "spin 000000123456";
+/// The same with more iterations.
+const LONGER_SPIN: &str = "spin 000001123456";
+const MORE_ITERATIONS: u64 = 1_000_000;
 /// Runs of it with `--repeat`.
 const REPEAT: usize = 5;
 
@@ -33,6 +37,7 @@ const KILLED: &str = "killed";
 const REPEATED: &str = "repeated";
 const TABLE: &str = "table";
 const FAILING: &str = "failing";
+const FAMILIES: [&str; 3] = ["family", "longer-family", "larger-family"];
 
 /// Name and command line; spin has the same form of arguments in each.
 fn lines() -> Vec<(&'static str, String)> {
@@ -48,8 +53,16 @@ fn lines() -> Vec<(&'static str, String)> {
         (KILLED, "perfex --format json -e instructions:u sh -c 'kill -9 $$' 2>&1 | grep version".to_owned()),
         (REPEATED, format!("perfex --format json -r {REPEAT} {both} {SPIN}")),
         (TABLE, format!("perfex -r {REPEAT} {both} {SPIN}")),
+        (FAMILIES[0], family(&format!("{SPIN}; {SPIN}"))),
+        (FAMILIES[1], family(&format!("{SPIN}; {LONGER_SPIN}"))),
+        (FAMILIES[2], family(&format!("{SPIN}; {SPIN}; {SPIN}"))),
         (FAILING, format!("rm -f /tmp/once; perfex -r 3 --format json sh -c '{FAIL_ONCE}'")),
     ]
+}
+
+/// Commands that a shell waits for, each in a child of its own: the last word keeps it from becoming one of them.
+fn family(commands: &str) -> String {
+    format!("perfex --inherit --format json -e instructions:u,branches:u@3 sh -c '{commands}; :'")
 }
 
 fn guest(_: &Setting) -> String {
@@ -71,6 +84,7 @@ fn tests() -> Vec<Test> {
         test("json-has-the-status", statuses),
         test("repeated-runs-are-equal", repeated),
         test("repeat-keeps-a-failure", failing),
+        test("children-are-counted-apart", families),
     ]
 }
 
@@ -201,5 +215,31 @@ fn failing(answers: &Answers<'_>) -> Result<()> {
     let runs = document["runs"].as_array().with_context(|| format!("{document}"))?;
     let ended: Vec<&Value> = runs.iter().map(|run| &run["exit_status"]).collect();
     ensure!(ended == [5, 0, 0], "{ended:?}");
+    Ok(())
+}
+
+/// A child counts what it executes, to the event, and the shell that started it does not count it.
+fn families(answers: &Answers<'_>) -> Result<()> {
+    let mut counts = Vec::new();
+    for name in FAMILIES {
+        let document = answers.document(name, 0)?;
+        let events = document["runs"][0]["events"].as_array().with_context(|| format!("{document}"))?;
+        let part = |part: &str| -> Result<Vec<u64>> {
+            let values = events.iter().map(|event| event[part].as_u64());
+            values.collect::<Option<_>>().with_context(|| format!("no {part} in {document}"))
+        };
+        let (count, own, children) = (part("count")?, part("own")?, part("children")?);
+        let sum: Vec<u64> = own.iter().zip(&children).map(|(own, children)| own + children).collect();
+        ensure!(count == sum, "{document}");
+        counts.push((own, children));
+    }
+    let [(own, family), (longer_own, longer), (_, larger)] = &counts[..] else { unreachable!("three") };
+    ensure!(own == longer_own, "the shell's own: {own:?}, and with a longer child {longer_own:?}");
+    for (i, each) in [INSTRUCTIONS_PER_ITERATION, BRANCHES_PER_ITERATION].into_iter().enumerate() {
+        let more = longer[i].checked_sub(family[i]);
+        ensure!(more == Some(MORE_ITERATIONS * each), "{family:?}, and with more iterations {longer:?}");
+        // One child more: as much as each of the two others.
+        ensure!(2 * (larger[i] - family[i]) == family[i], "two children {family:?}, three {larger:?}");
+    }
     Ok(())
 }

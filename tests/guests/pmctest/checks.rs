@@ -1,6 +1,7 @@
 //! All checks, by subject.
 
 mod calls;
+mod children;
 mod control;
 mod door;
 mod exact;
@@ -12,6 +13,7 @@ mod mapping;
 mod overflow;
 mod pointers;
 mod samples;
+mod sequence;
 mod tracee;
 
 use anyhow::{Result, bail};
@@ -25,6 +27,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         control::CHECKS,
         pointers::CHECKS,
         mapping::CHECKS,
+        sequence::CHECKS,
         lifetime::CHECKS,
         inherit::CHECKS,
         exact::CHECKS,
@@ -36,6 +39,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     .flatten()
     .chain(overflow::checks())
     .chain(samples::checks())
+    .chain(children::checks())
 }
 
 /// The part of a check that runs in a process of its own.
@@ -48,6 +52,8 @@ pub(crate) fn child(role: &str) -> Result<()> {
         tracee::ROUNDS_ROLE => tracee::rounds(),
         tracee::EXECS_ROLE => tracee::execs(),
         samples::UNPRIVILEGED => samples::unprivileged(),
+        children::EXEC_ROLE => children::after_exec(),
+        children::UNCOUNTED_ROLE => children::uncounted(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

@@ -13,6 +13,7 @@
 
 mod checks;
 mod expect;
+mod forked;
 mod interrupting;
 mod measured;
 mod sampled;

@@ -79,11 +79,15 @@ pub mod extension {
 
 /// Bits of [`VperfctrControl::flags`].
 pub mod flag {
-    /// The state is detached at exec. Of the ioctl interface of perfctr 2.6.
+    /// The state is detached at exec, as by the unlink call, if the exec succeeds. Of the ioctl interface of perfctr 2.6.
     pub const CLOEXEC: u32 = 0x01;
     /// Threads and processes started from now on, and those they start, get a state with the same control. What each
     /// counted is added to the children sums of the state that was given this flag, when it ends: not to its parent's,
-    /// which may have ended before.
+    /// which may have ended before. Of a-mode counters only: with others the control is EINVAL.
+    ///
+    /// Children go on when the first thread stops, is unlinked or ends. A control that starts its counters anew restarts
+    /// the children sums too (`preserve` keeps them), and children of before are not added any more. A child that is
+    /// given a control of its own, or unlinked, ends as a child: what it counted is added then.
     pub const INHERIT: u32 = 0x1_0000;
     /// An overflow writes a [`SampleRecord`](super::SampleRecord) and the counters go on at once, in the next period:
     /// what is counted until the overflow is found belongs to that. `si_signo` may be 0: then no signal is sent.
@@ -94,7 +98,9 @@ pub mod flag {
     pub const SAMPLES: u32 = 0x2_0000;
 }
 
-/// `_IOR(0xD0, 64, struct perfctr_sum_ctrs)` on a state: the sums of children that have ended.
+/// `_IOR(0xD0, 64, struct perfctr_sum_ctrs)` on a state: the sums of children that have ended. Whoever has the
+/// descriptor may ask at any time. Waits for children that are on their last steps, so that who was joined or waited for
+/// is in. EIO: a child could not be counted, or lost counts.
 pub const VPERFCTR_READ_CHILDREN: u32 = 0x8098_D040;
 
 /// Where the state page has its sequence count, a u32 (with [`extension::SEQ`]). Even: the state is stable. It

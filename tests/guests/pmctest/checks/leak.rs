@@ -5,14 +5,16 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use libvperfctr::Vperfctr;
+use libvperfctr::layout::{VperfctrControl, flag};
 
 use crate::Check;
-use crate::measured::Measured;
+use crate::measured::{Measured, control};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "leak-unlinked", run: unlinked },
     Check { name: "leak-ended-threads", run: ended_threads },
     Check { name: "leak-sample-buffers", run: sample_buffers },
+    Check { name: "leak-inheriting-threads", run: inheriting_threads },
 ];
 
 /// A state is a page and a little: this many that stay would be four times [`ALLOWED_KB`].
@@ -61,6 +63,20 @@ fn sample_buffers() -> Result<()> {
                 drop(state);
             }
         }
+        Ok(())
+    })
+}
+
+/// Threads whose counters nobody made or opened.
+fn inheriting_threads() -> Result<()> {
+    grows_by_nothing(|| {
+        let measured = Measured::start()?;
+        let inheriting = VperfctrControl { flags: flag::INHERIT, ..control() };
+        measured.state.control(&inheriting)?;
+        for _ in 0..THREADS {
+            thread::spawn(|| ()).join().ok().context("the thread panicked")?;
+        }
+        measured.state.unlink()?;
         Ok(())
     })
 }

@@ -9,7 +9,7 @@ use std::slice;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use libvperfctr::layout::{CpuState, SumCtrs};
+use libvperfctr::layout::{CpuState, SEQ_OFFSET, SumCtrs};
 use rustix::io::Errno;
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags, madvise, mmap, mprotect, mremap, munmap,
@@ -116,18 +116,20 @@ fn one_page() -> Result<()> {
     measured.is_exact()
 }
 
-/// Nothing of the kernel's shows behind the state.
+/// Nothing of the kernel's shows behind the state but the sequence count.
 fn rest_is_zero() -> Result<()> {
     let measured = Measured::start()?;
-    // SAFETY: a page of which nothing changes behind the state.
+    // SAFETY: a page of which nothing changes behind the sequence count.
     let rest = unsafe {
         let page = map(&measured, PAGE, ProtFlags::READ, 0)?;
-        let state = size_of::<CpuState>();
+        let state = SEQ_OFFSET + size_of::<u32>();
+        let gap = page.cast::<u8>().add(size_of::<CpuState>()).cast::<u64>().read_volatile();
+        ensure!(gap == 0, "{gap:#x} before the sequence count");
         slice::from_raw_parts(page.cast::<u8>().add(state), PAGE - state).to_vec()
     };
     match rest.iter().position(|&byte| byte != 0) {
         None => Ok(()),
-        Some(at) => anyhow::bail!("byte {} of the page is {:#x}", size_of::<CpuState>() + at, rest[at]),
+        Some(at) => anyhow::bail!("byte {} of the page is {:#x}", SEQ_OFFSET + 4 + at, rest[at]),
     }
 }
 

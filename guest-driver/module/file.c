@@ -71,6 +71,8 @@ static int vperfctr_release(struct inode *inode, struct file *file)
 static const struct file_operations vperfctr_fops = {
 	.owner = THIS_MODULE,
 	.mmap = vperfctr_mmap,
+	.unlocked_ioctl = vperfctr_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
 	.release = vperfctr_release,
 };
 

@@ -76,8 +76,12 @@ struct vperfctr_control {
 	__s32 si_signo;
 	struct perfctr_cpu_control cpu_control;
 	__u32 preserve;		/* bit i: the sum of counter i is not reset */
-	__u32 _reserved[4];
+	__u32 flags;		/* reserved in 2.7.3 */
+	__u32 _reserved[3];
 };
+
+/* Bits of flags. */
+#define VPERFCTR_CONTROL_CLOEXEC	0x00001	/* exec unlinks */
 
 /* What mmap() shows, at the start of an otherwise empty page. */
 struct perfctr_cpu_state {
@@ -127,6 +131,7 @@ static_assert(offsetof(struct perfctr_cpu_control, p4) == 156);
 static_assert(offsetof(struct perfctr_cpu_control, ireset) == 236);
 static_assert(sizeof(struct vperfctr_control) == 348);
 static_assert(offsetof(struct vperfctr_control, preserve) == 328);
+static_assert(offsetof(struct vperfctr_control, flags) == 332);
 static_assert(sizeof(struct perfctr_cpu_state) == 312);
 static_assert(offsetof(struct perfctr_cpu_state, tsc_sum) == 16);
 static_assert(offsetof(struct perfctr_cpu_state, pmc) == 24);

@@ -17,8 +17,11 @@
 #include <linux/sched/task.h>
 #include <linux/signal.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "forbidden.h"
+#include "global.h"
 #include "pmi.h"
 #include "vperfctr.h"
 
@@ -28,7 +31,12 @@ static struct vperfctr *vperfctr_new(void)
 
 	if (!state)
 		return NULL;
+	if (!reserve_for_thread()) {
+		kfree(state);
+		return NULL;
+	}
 	if (door_state_init(&state->counters)) {
+		release_from_thread();
 		kfree(state);
 		return NULL;
 	}
@@ -43,6 +51,7 @@ void vperfctr_put(struct vperfctr *state)
 	if (!refcount_dec_and_test(&state->refs))
 		return;
 	door_state_destroy(&state->counters);
+	release_from_thread();
 	/* Its irq_work may have run, and the kernel not be done with it. */
 	if (state->teller)
 		kfree_rcu(state, rcu);
@@ -107,7 +116,7 @@ static long vperfctr_open_task(struct task_struct *task, int creat)
 	}
 	state = vperfctr_new();
 	if (!state)
-		return -ENOMEM;
+		return reserved_for_cpus() ? -EBUSY : -ENOMEM;
 	fd = vperfctr_install(state, task);
 	if (fd < 0)
 		vperfctr_put(state);
@@ -170,6 +179,10 @@ static int vperfctr_set_control(struct vperfctr *state,
 			page->pmc[i].sum = 0;
 
 	if (vperfctr_is_own(state)) {
+		if (forbidden_here(counters)) {
+			forbidden_stop(state);
+			return 0;
+		}
 		err = door_resume(counters);
 		if (err) {
 			page->cstatus = 0;
@@ -182,41 +195,53 @@ static int vperfctr_set_control(struct vperfctr *state,
 	return 0;
 }
 
+/* @unreadable: why there is no @control. Who may not control is told that first. */
+long vperfctr_do_control(struct vperfctr *state,
+			 const struct vperfctr_control *control, int unreadable)
+{
+	unsigned long flags;
+	long err = 0;
+
+	if (!unreadable && (control->cpu_control.nractrs ||
+			    control->cpu_control.nrictrs))
+		err = forbidden_avoid(state);
+	if (!err)
+		err = vperfctr_begin(state, &flags);
+	if (!err) {
+		if (!state->owner)
+			err = -ESRCH;
+		else if (unreadable)
+			err = unreadable;
+		else
+			err = vperfctr_set_control(state, control);
+		vperfctr_end(state, flags);
+		forbidden_tell(state);
+	}
+	return err;
+}
+
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)
 {
 	struct vperfctr *state = vperfctr_get(fd);
 	struct vperfctr_control control;
-	unsigned long flags;
-	bool readable;
+	int unreadable = 0;
 	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	/* Copying may sleep; but who may not control is told that first. */
-	readable = !copy_from_user(&control, ucontrol, sizeof(control));
-	err = vperfctr_begin(state, &flags);
-	if (!err) {
-		if (!state->owner)
-			err = -ESRCH;
-		else if (!readable)
-			err = -EFAULT;
-		else
-			err = vperfctr_set_control(state, &control);
-		vperfctr_end(state, flags);
-	}
+	/* Copying may sleep. */
+	if (copy_from_user(&control, ucontrol, sizeof(control)))
+		unreadable = -EFAULT;
+	err = vperfctr_do_control(state, &control, unreadable);
 	vperfctr_put(state);
 	return err;
 }
 
-long vperfctr_unlink(int fd)
+long vperfctr_do_unlink(struct vperfctr *state)
 {
-	struct vperfctr *state = vperfctr_get(fd);
 	unsigned long flags;
 	long err;
-
-	if (IS_ERR(state))
-		return PTR_ERR(state);
 
 	err = vperfctr_begin(state, &flags);
 	if (!err) {
@@ -226,24 +251,45 @@ long vperfctr_unlink(int fd)
 	}
 	if (!err && vperfctr_is_own(state))
 		vperfctr_unlink_self(state);
+	return err;
+}
+
+long vperfctr_unlink(int fd)
+{
+	struct vperfctr *state = vperfctr_get(fd);
+	long err;
+
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+
+	err = vperfctr_do_unlink(state);
 	vperfctr_put(state);
+	return err;
+}
+
+long vperfctr_do_iresume(struct vperfctr *state)
+{
+	unsigned long flags;
+	long err;
+
+	err = vperfctr_begin(state, &flags);
+	if (!err) {
+		err = state->owner ? vperfctr_go_on(state) : -ESRCH;
+		vperfctr_end(state, flags);
+		forbidden_tell(state);
+	}
 	return err;
 }
 
 long vperfctr_iresume(int fd)
 {
 	struct vperfctr *state = vperfctr_get(fd);
-	unsigned long flags;
 	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	err = vperfctr_begin(state, &flags);
-	if (!err) {
-		err = state->owner ? vperfctr_go_on(state) : -ESRCH;
-		vperfctr_end(state, flags);
-	}
+	err = vperfctr_do_iresume(state);
 	vperfctr_put(state);
 	return err;
 }
@@ -265,25 +311,23 @@ static int vperfctr_get_sums(struct vperfctr *state,
 	return counters->error;
 }
 
-long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
-		   struct vperfctr_control __user *ucontrol)
+/* Each of both if it is not NULL. */
+long vperfctr_do_read(struct vperfctr *state, struct perfctr_sum_ctrs *sum,
+		      struct vperfctr_control *control)
 {
-	struct vperfctr *state = vperfctr_get(fd);
-	struct vperfctr_control control = { };
-	struct perfctr_sum_ctrs sum;
 	unsigned long flags;
 	int lost = 0;
 	long err;
 
-	if (IS_ERR(state))
-		return PTR_ERR(state);
-
 	err = vperfctr_begin(state, &flags);
 	if (!err) {
-		if (usum)
-			lost = vperfctr_get_sums(state, &sum);
-		control.si_signo = state->si_signo;
-		control.cpu_control = state->counters.control;
+		if (sum)
+			lost = vperfctr_get_sums(state, sum);
+		if (control) {
+			memset(control, 0, sizeof(*control));
+			control->si_signo = state->si_signo;
+			control->cpu_control = state->counters.control;
+		}
 		vperfctr_end(state, flags);
 	}
 	if (lost) {
@@ -292,6 +336,22 @@ long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 				    current->comm, task_pid_nr(current), lost);
 		err = -EIO;
 	}
+	return err;
+}
+
+long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
+		   struct vperfctr_control __user *ucontrol)
+{
+	struct vperfctr *state = vperfctr_get(fd);
+	struct vperfctr_control control;
+	struct perfctr_sum_ctrs sum;
+	long err;
+
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+
+	err = vperfctr_do_read(state, usum ? &sum : NULL,
+			       ucontrol ? &control : NULL);
 	if (!err && usum && copy_to_user(usum, &sum, sizeof(sum)))
 		err = -EFAULT;
 	if (!err && ucontrol && copy_to_user(ucontrol, &control, sizeof(control)))

@@ -45,6 +45,17 @@ bool door_runs(const struct door_state *state)
 	       (!state->stopped || perfctr_cstatus_has_tsc(state->cstatus));
 }
 
+/*
+ * perfctr 2.6's library for x86-64 reads with RDPMC, whether or not there is
+ * such an instruction, unless the TSC seems off: then it asks the driver.
+ */
+static u32 door_shown(const struct door_state *state, u32 cstatus)
+{
+	if (state->no_rdpmc && perfctr_cstatus_nrctrs(cstatus))
+		cstatus &= ~PERFCTR_CSTATUS_TSC;
+	return cstatus;
+}
+
 /* From the next resume on only the TSC runs, if it is in the control. */
 void door_stop(struct door_state *state)
 {
@@ -56,7 +67,7 @@ void door_stop(struct door_state *state)
 void door_start(struct door_state *state)
 {
 	state->stopped = false;
-	state->page->cstatus = state->cstatus;
+	state->page->cstatus = door_shown(state, state->cstatus);
 }
 
 /* Whether an overflow may come while it is attached. */
@@ -77,6 +88,7 @@ int door_update_control(struct door_state *state)
 	if (!err) {
 		state->id = page->id;
 		state->cstatus = state->page->cstatus;
+		state->page->cstatus = door_shown(state, state->cstatus);
 	}
 	return err;
 }

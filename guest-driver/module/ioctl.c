@@ -97,15 +97,23 @@ long vperfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	return -ENOTTY;
 }
 
+/* Its callers have not all asked whether there is RDPMC. */
+static long ioctl_creat(int tid)
+{
+	u32 features = perfctr_get_info()->cpu_features;
+
+	return vperfctr_open(tid, 1, !(features & PERFCTR_FEATURE_RDPMC));
+}
+
 static long perfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	void __user *uarg = (void __user *)arg;
 
 	switch (cmd) {
 	case VPERFCTR_CREAT:
-		return vperfctr_open(arg, 1);
+		return ioctl_creat(arg);
 	case VPERFCTR_OPEN:
-		return vperfctr_open(arg, 0);
+		return vperfctr_open(arg, 0, false);
 	case GPERFCTR_CONTROL:
 		return gperfctr_control(uarg);
 	case GPERFCTR_READ:

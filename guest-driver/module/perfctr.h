@@ -14,6 +14,7 @@
 #define PERFCTR_MAX_COUNTERS	18
 
 /* Bits of cpu_features. */
+#define PERFCTR_FEATURE_RDPMC	1
 #define PERFCTR_FEATURE_PCINT	4
 
 /* Bits of extensions: all calls act on stopped tracees as well. */

@@ -98,7 +98,8 @@ static long vperfctr_install(struct vperfctr *state, struct task_struct *link_to
 	return fd;
 }
 
-static long vperfctr_open_task(struct task_struct *task, int creat)
+static long vperfctr_open_task(struct task_struct *task, int creat,
+			       bool no_rdpmc)
 {
 	struct vperfctr *state;
 	long fd;
@@ -117,13 +118,15 @@ static long vperfctr_open_task(struct task_struct *task, int creat)
 	state = vperfctr_new();
 	if (!state)
 		return reserved_for_cpus() ? -EBUSY : -ENOMEM;
+	state->counters.no_rdpmc = no_rdpmc;
 	fd = vperfctr_install(state, task);
 	if (fd < 0)
 		vperfctr_put(state);
 	return fd;
 }
 
-long vperfctr_open(int tid, int creat)
+/* @no_rdpmc is for a new state: see door_shown(). */
+long vperfctr_open(int tid, int creat, bool no_rdpmc)
 {
 	struct task_struct *task = tracee_find(tid);
 	long fd = 0;
@@ -133,7 +136,7 @@ long vperfctr_open(int tid, int creat)
 	if (task != current)
 		fd = tracee_await_stop(task);
 	if (!fd)
-		fd = vperfctr_open_task(task, creat);
+		fd = vperfctr_open_task(task, creat, no_rdpmc);
 	put_task_struct(task);
 	return fd;
 }
@@ -171,7 +174,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 	}
 
 	state->si_signo = control->si_signo;
-	if (!perfctr_cstatus_has_tsc(page->cstatus))
+	if (!perfctr_cstatus_has_tsc(counters->cstatus))
 		page->tsc_sum = 0;
 	nrctrs = perfctr_cstatus_nrctrs(page->cstatus);
 	for (i = 0; i < min_t(unsigned int, nrctrs, PERFCTR_MAX_COUNTERS); i++)

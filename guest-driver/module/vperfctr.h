@@ -38,7 +38,7 @@ struct vperfctr {
 
 /* vperfctr.c: the object and the calls on it */
 void vperfctr_put(struct vperfctr *state);
-long vperfctr_open(int tid, int creat);
+long vperfctr_open(int tid, int creat, bool no_rdpmc);
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol);
 long vperfctr_unlink(int fd);
 long vperfctr_iresume(int fd);

@@ -86,6 +86,17 @@ bool door_runs(const struct door_state *state)
 	       (!state->stopped || perfctr_cstatus_has_tsc(state->cstatus));
 }
 
+/*
+ * perfctr 2.6's library for x86-64 reads with RDPMC, whether or not there is
+ * such an instruction, unless the TSC seems off: then it asks the driver.
+ */
+static u32 door_shown(const struct door_state *state, u32 cstatus)
+{
+	if (state->no_rdpmc && perfctr_cstatus_nrctrs(cstatus))
+		cstatus &= ~PERFCTR_CSTATUS_TSC;
+	return cstatus;
+}
+
 /* From the next resume on only the TSC runs, if it is in the control. */
 void door_stop(struct door_state *state)
 {
@@ -97,7 +108,7 @@ void door_stop(struct door_state *state)
 void door_start(struct door_state *state)
 {
 	state->stopped = false;
-	door_set_cstatus(state, state->cstatus);
+	door_set_cstatus(state, door_shown(state, state->cstatus));
 }
 
 /* Whether an overflow may come while it is attached. */
@@ -133,11 +144,12 @@ int door_update_control(struct door_state *state)
 	page->control = state->control;
 	door_change(state);
 	err = door_ring_control(page);
-	door_changed(state);
 	if (!err) {
 		state->id = page->id;
 		state->cstatus = state->page->cstatus;
+		state->page->cstatus = door_shown(state, state->cstatus);
 	}
+	door_changed(state);
 	return err;
 }
 

@@ -72,6 +72,7 @@ struct door_state {
 	u64 tsc_id;		/* of a control of the TSC alone, once known */
 	u32 cstatus;		/* of the control; the page has what runs */
 	u32 overflow;		/* i-mode counters whose thread is to be told */
+	bool no_rdpmc;		/* readers shall not take it for granted */
 	bool enabled;		/* counts whenever its thread runs */
 	bool stopped;		/* by an overflow: all but the TSC */
 	bool sampling;		/* overflows stop nothing: see samples.c */

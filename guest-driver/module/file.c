@@ -63,16 +63,6 @@ static int vperfctr_mmap(struct file *file, struct vm_area_struct *vma)
 			      virt_to_page(state->counters.page));
 }
 
-static long vperfctr_ioctl(struct file *file, unsigned int cmd,
-			   unsigned long arg)
-{
-	if (cmd != VPERFCTR_READ_CHILDREN)
-		return -ENOTTY;
-	if (!file->private_data)
-		return -EINVAL;
-	return vperfctr_read_children(file->private_data, (void __user *)arg);
-}
-
 static int vperfctr_release(struct inode *inode, struct file *file)
 {
 	if (file->private_data)

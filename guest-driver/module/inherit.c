@@ -142,11 +142,11 @@ void vperfctr_forget_root(struct vperfctr *state)
 		vperfctr_put(root);
 }
 
-/* A control has started @state, whose page has what it is now. */
+/* A control is about to start @state. */
 void vperfctr_restart_children(struct vperfctr *state, u32 preserve)
 {
 	struct vperfctr_children *children = &state->children;
-	const u32 cstatus = state->counters.page->cstatus;
+	const u32 cstatus = state->counters.cstatus;
 	unsigned int i, nrctrs;
 	unsigned long flags;
 

@@ -8,6 +8,8 @@
 #include <linux/printk.h>
 #include <linux/uaccess.h>
 
+#include "forbidden.h"
+#include "global.h"
 #include "pmi.h"
 #include "rdpmc.h"
 #include "vperfctr.h"
@@ -51,16 +53,23 @@ long perfctr_info(struct perfctr_info __user *uinfo,
 		return -EFAULT;
 	if (ucpus)
 		err = put_cpumask(ucpus, cpu_online_mask);
-	/* The VMM gives every virtual CPU counters of its own. */
 	if (!err && uforbidden)
-		err = put_cpumask(uforbidden, cpu_none_mask);
+		err = put_cpumask(uforbidden, &forbidden_cpus);
 	return err;
+}
+
+const struct perfctr_info *perfctr_get_info(void)
+{
+	return &info;
 }
 
 static int __init perfctr_module_init(void)
 {
 	int err;
 
+	err = forbidden_init();
+	if (err)
+		return err;
 	err = door_init(&info);
 	if (err)
 		return err;
@@ -70,14 +79,24 @@ static int __init perfctr_module_init(void)
 	err = switch_init();
 	if (err)
 		goto stop_pmi;
-	err = syscalls_init();
+	err = gperfctr_init();
 	if (err)
 		goto stop_switch;
+	err = syscalls_init();
+	if (err)
+		goto stop_global;
+	err = ioctls_init();
+	if (err)
+		goto stop_syscalls;
 	rdpmc_init(&info);
 	pr_info("version %s, cpu_type %u, features %#x\n",
 		info.driver_version, info.cpu_type, info.cpu_features);
 	return 0;
 
+stop_syscalls:
+	syscalls_exit();
+stop_global:
+	gperfctr_exit();
 stop_switch:
 	switch_exit();
 stop_pmi:
@@ -89,7 +108,9 @@ stop_pmi:
 static void __exit perfctr_module_exit(void)
 {
 	rdpmc_exit();
+	ioctls_exit();
 	syscalls_exit();
+	gperfctr_exit();
 	switch_exit();
 	pmi_exit();
 	door_exit();

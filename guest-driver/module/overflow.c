@@ -17,6 +17,7 @@
 #include <linux/spinlock.h>
 #include <linux/task_work.h>
 
+#include "forbidden.h"
 #include "vperfctr.h"
 
 /*
@@ -138,6 +139,10 @@ int vperfctr_go_on(struct vperfctr *state)
 	if (counters->error)
 		return -EIO;
 	door_start(counters);
+	if (forbidden_here(counters)) {
+		forbidden_stop(state);
+		return 0;
+	}
 	err = door_resume(counters);
 	if (err) {
 		door_stop(counters);

@@ -15,6 +15,7 @@
 #define PERFCTR_MAX_COUNTERS	18
 
 /* Bits of cpu_features. */
+#define PERFCTR_FEATURE_RDPMC	1
 #define PERFCTR_FEATURE_PCINT	4
 
 /* Bits of extensions: what there is beyond 2.7.3. */

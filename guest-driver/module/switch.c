@@ -15,6 +15,7 @@
 #include <linux/timer.h>
 #include <linux/tracepoint.h>
 
+#include "forbidden.h"
 #include "vperfctr.h"
 
 /*
@@ -76,7 +77,8 @@ static void switch_out(struct preempt_notifier *notifier,
 	/* If its tracer is at it, which waits for nobody, switch_in() resumes. */
 	if (next && !raw_spin_trylock(&next->lock))
 		next = NULL;
-	if (next && door_runs(&next->counters)) {
+	if (next && door_runs(&next->counters) &&
+	    !forbidden_here(&next->counters)) {
 		err = door_switch(&prev->counters, &next->counters);
 		if (err)
 			door_lost(&next->counters, err);
@@ -94,7 +96,9 @@ static void switch_resume(struct vperfctr *state)
 {
 	int err;
 
-	if (door_runs(&state->counters) && !state->counters.attached) {
+	if (door_runs(&state->counters) && forbidden_here(&state->counters)) {
+		forbidden_stop(state);
+	} else if (door_runs(&state->counters) && !state->counters.attached) {
 		err = door_resume(&state->counters);
 		if (err)
 			door_lost(&state->counters, err);
@@ -112,6 +116,7 @@ static void switch_in(struct preempt_notifier *notifier, int cpu)
 	raw_spin_lock_irqsave(&state->lock, flags);
 	switch_resume(state);
 	raw_spin_unlock_irqrestore(&state->lock, flags);
+	forbidden_tell(state);
 }
 
 static struct preempt_ops switch_ops = {
@@ -149,6 +154,7 @@ void vperfctr_watch(struct vperfctr *state)
 	state->watched = true;
 	switch_resume(state);
 	raw_spin_unlock_irqrestore(&state->lock, flags);
+	forbidden_tell(state);
 }
 
 /* With the lock, and in the context of the thread. */

@@ -24,7 +24,7 @@ static long syscall_dispatch(int nr, unsigned long a, unsigned long b,
 		return perfctr_info((void __user *)a, (void __user *)b,
 				    (void __user *)c);
 	case PERFCTR_NR_OPEN:
-		return vperfctr_open(a, b);
+		return vperfctr_open(a, b, false);
 	case PERFCTR_NR_CONTROL:
 		return vperfctr_control(a, (void __user *)b);
 	case PERFCTR_NR_UNLINK:

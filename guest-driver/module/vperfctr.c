@@ -17,8 +17,11 @@
 #include <linux/sched/task.h>
 #include <linux/signal.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "forbidden.h"
+#include "global.h"
 #include "pmi.h"
 #include "vperfctr.h"
 
@@ -28,7 +31,12 @@ struct vperfctr *vperfctr_new(gfp_t gfp)
 
 	if (!state)
 		return NULL;
+	if (!reserve_for_thread()) {
+		kfree(state);
+		return NULL;
+	}
 	if (door_state_init(&state->counters, gfp)) {
+		release_from_thread();
 		kfree(state);
 		return NULL;
 	}
@@ -46,6 +54,7 @@ void vperfctr_put(struct vperfctr *state)
 		return;
 	vperfctr_forget_root(state);
 	door_state_destroy(&state->counters);
+	release_from_thread();
 	/* Its irq_works may have run, and the kernel not be done with them. */
 	kfree_rcu(state, rcu);
 }
@@ -89,7 +98,8 @@ static long vperfctr_install(struct vperfctr *state, struct task_struct *link_to
 	return fd;
 }
 
-static long vperfctr_open_task(struct task_struct *task, int creat)
+static long vperfctr_open_task(struct task_struct *task, int creat,
+			       bool no_rdpmc)
 {
 	struct vperfctr *state;
 	long fd;
@@ -107,14 +117,16 @@ static long vperfctr_open_task(struct task_struct *task, int creat)
 	}
 	state = vperfctr_new(GFP_KERNEL_ACCOUNT);
 	if (!state)
-		return -ENOMEM;
+		return reserved_for_cpus() ? -EBUSY : -ENOMEM;
+	state->counters.no_rdpmc = no_rdpmc;
 	fd = vperfctr_install(state, task);
 	if (fd < 0)
 		vperfctr_put(state);
 	return fd;
 }
 
-long vperfctr_open(int tid, int creat)
+/* @no_rdpmc is for a new state: see door_shown(). */
+long vperfctr_open(int tid, int creat, bool no_rdpmc)
 {
 	struct task_struct *task = tracee_find(tid);
 	long fd = 0;
@@ -124,7 +136,7 @@ long vperfctr_open(int tid, int creat)
 	if (task != current)
 		fd = tracee_await_stop(task);
 	if (!fd)
-		fd = vperfctr_open_task(task, creat);
+		fd = vperfctr_open_task(task, creat, no_rdpmc);
 	put_task_struct(task);
 	return fd;
 }
@@ -176,7 +188,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 
 	state->si_signo = control->si_signo;
 	state->flags = control->flags;
-	if (!perfctr_cstatus_has_tsc(page->cstatus))
+	if (!perfctr_cstatus_has_tsc(counters->cstatus))
 		page->tsc_sum = 0;
 	nrctrs = perfctr_cstatus_nrctrs(page->cstatus);
 	for (i = 0; i < min_t(unsigned int, nrctrs, PERFCTR_MAX_COUNTERS); i++)
@@ -187,6 +199,10 @@ static int vperfctr_set_control(struct vperfctr *state,
 	vperfctr_restart_children(state, control->preserve);
 
 	if (vperfctr_is_own(state)) {
+		if (forbidden_here(counters)) {
+			forbidden_stop(state);
+			return 0;
+		}
 		err = door_resume(counters);
 		if (err) {
 			page->cstatus = 0;
@@ -211,42 +227,54 @@ static int vperfctr_change_control(struct vperfctr *state,
 	return err;
 }
 
+/* @unreadable: why there is no @control. Who may not control is told that first. */
+long vperfctr_do_control(struct vperfctr *state,
+			 const struct vperfctr_control *control, int unreadable)
+{
+	unsigned long flags;
+	long err = 0;
+
+	if (!unreadable && (control->cpu_control.nractrs ||
+			    control->cpu_control.nrictrs))
+		err = forbidden_avoid(state);
+	if (!err)
+		err = vperfctr_begin(state, &flags);
+	if (!err) {
+		if (!state->owner)
+			err = -ESRCH;
+		else if (unreadable)
+			err = unreadable;
+		else
+			err = vperfctr_change_control(state, control);
+		vperfctr_end(state, flags);
+		vperfctr_forget_root(state);
+		forbidden_tell(state);
+	}
+	return err;
+}
+
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)
 {
 	struct vperfctr *state = vperfctr_get(fd);
 	struct vperfctr_control control;
-	unsigned long flags;
-	bool readable;
+	int unreadable = 0;
 	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	/* Copying may sleep; but who may not control is told that first. */
-	readable = !copy_from_user(&control, ucontrol, sizeof(control));
-	err = vperfctr_begin(state, &flags);
-	if (!err) {
-		if (!state->owner)
-			err = -ESRCH;
-		else if (!readable)
-			err = -EFAULT;
-		else
-			err = vperfctr_change_control(state, &control);
-		vperfctr_end(state, flags);
-		vperfctr_forget_root(state);
-	}
+	/* Copying may sleep. */
+	if (copy_from_user(&control, ucontrol, sizeof(control)))
+		unreadable = -EFAULT;
+	err = vperfctr_do_control(state, &control, unreadable);
 	vperfctr_put(state);
 	return err;
 }
 
-long vperfctr_unlink(int fd)
+long vperfctr_do_unlink(struct vperfctr *state)
 {
-	struct vperfctr *state = vperfctr_get(fd);
 	unsigned long flags;
 	long err;
-
-	if (IS_ERR(state))
-		return PTR_ERR(state);
 
 	err = vperfctr_begin(state, &flags);
 	if (!err) {
@@ -256,24 +284,45 @@ long vperfctr_unlink(int fd)
 	}
 	if (!err && vperfctr_is_own(state))
 		vperfctr_unlink_self(state);
+	return err;
+}
+
+long vperfctr_unlink(int fd)
+{
+	struct vperfctr *state = vperfctr_get(fd);
+	long err;
+
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+
+	err = vperfctr_do_unlink(state);
 	vperfctr_put(state);
+	return err;
+}
+
+long vperfctr_do_iresume(struct vperfctr *state)
+{
+	unsigned long flags;
+	long err;
+
+	err = vperfctr_begin(state, &flags);
+	if (!err) {
+		err = state->owner ? vperfctr_go_on(state) : -ESRCH;
+		vperfctr_end(state, flags);
+		forbidden_tell(state);
+	}
 	return err;
 }
 
 long vperfctr_iresume(int fd)
 {
 	struct vperfctr *state = vperfctr_get(fd);
-	unsigned long flags;
 	long err;
 
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 
-	err = vperfctr_begin(state, &flags);
-	if (!err) {
-		err = state->owner ? vperfctr_go_on(state) : -ESRCH;
-		vperfctr_end(state, flags);
-	}
+	err = vperfctr_do_iresume(state);
 	vperfctr_put(state);
 	return err;
 }
@@ -295,26 +344,24 @@ static int vperfctr_get_sums(struct vperfctr *state,
 	return counters->error;
 }
 
-long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
-		   struct vperfctr_control __user *ucontrol)
+/* Each of both if it is not NULL. */
+long vperfctr_do_read(struct vperfctr *state, struct perfctr_sum_ctrs *sum,
+		      struct vperfctr_control *control)
 {
-	struct vperfctr *state = vperfctr_get(fd);
-	struct vperfctr_control control = { };
-	struct perfctr_sum_ctrs sum;
 	unsigned long flags;
 	int lost = 0;
 	long err;
 
-	if (IS_ERR(state))
-		return PTR_ERR(state);
-
 	err = vperfctr_begin(state, &flags);
 	if (!err) {
-		if (usum)
-			lost = vperfctr_get_sums(state, &sum);
-		control.si_signo = state->si_signo;
-		control.flags = state->flags;
-		control.cpu_control = state->counters.control;
+		if (sum)
+			lost = vperfctr_get_sums(state, sum);
+		if (control) {
+			memset(control, 0, sizeof(*control));
+			control->si_signo = state->si_signo;
+			control->flags = state->flags;
+			control->cpu_control = state->counters.control;
+		}
 		vperfctr_end(state, flags);
 	}
 	if (lost) {
@@ -323,6 +370,22 @@ long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 				    current->comm, task_pid_nr(current), lost);
 		err = -EIO;
 	}
+	return err;
+}
+
+long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
+		   struct vperfctr_control __user *ucontrol)
+{
+	struct vperfctr *state = vperfctr_get(fd);
+	struct vperfctr_control control;
+	struct perfctr_sum_ctrs sum;
+	long err;
+
+	if (IS_ERR(state))
+		return PTR_ERR(state);
+
+	err = vperfctr_do_read(state, usum ? &sum : NULL,
+			       ucontrol ? &control : NULL);
 	if (!err && usum && copy_to_user(usum, &sum, sizeof(sum)))
 		err = -EFAULT;
 	if (!err && ucontrol && copy_to_user(ucontrol, &control, sizeof(control)))

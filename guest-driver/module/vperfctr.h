@@ -71,6 +71,7 @@ struct vperfctr {
 	struct vperfctr *root;		/* to whose children it belongs, or NULL */
 	u32 generation;			/* and to which of them */
 	struct hlist_node sibling;
+	bool moved;			/* see forbidden.c: to be told by SIGILL */
 	/* An overflow on its way to the thread: see overflow.c. */
 	bool telling;
 	struct irq_work tell_irq;
@@ -82,12 +83,18 @@ struct vperfctr {
 /* vperfctr.c: the object and the calls on it */
 struct vperfctr *vperfctr_new(gfp_t gfp);
 void vperfctr_put(struct vperfctr *state);
-long vperfctr_open(int tid, int creat);
+long vperfctr_open(int tid, int creat, bool no_rdpmc);
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol);
 long vperfctr_unlink(int fd);
 long vperfctr_iresume(int fd);
 long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 		   struct vperfctr_control __user *ucontrol);
+long vperfctr_do_control(struct vperfctr *state,
+			 const struct vperfctr_control *control, int unreadable);
+long vperfctr_do_unlink(struct vperfctr *state);
+long vperfctr_do_iresume(struct vperfctr *state);
+long vperfctr_do_read(struct vperfctr *state, struct perfctr_sum_ctrs *sum,
+		      struct vperfctr_control *control);
 
 /* link.c: states and their threads */
 void vperfctr_link_init(struct vperfctr *state);
@@ -146,7 +153,14 @@ struct vperfctr *vperfctr_of_file(struct file *file);
 int syscalls_init(void);
 void syscalls_exit(void);
 
+/* ioctl.c: the older way in */
+struct file;
+long vperfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+int ioctls_init(void);
+void ioctls_exit(void);
+
 /* main.c */
+const struct perfctr_info *perfctr_get_info(void);
 long perfctr_info(struct perfctr_info __user *uinfo,
 		  struct perfctr_cpu_mask __user *ucpus,
 		  struct perfctr_cpu_mask __user *uforbidden);

@@ -4,14 +4,19 @@ mod calls;
 mod control;
 mod door;
 mod exact;
+mod file;
 mod info;
 mod inherit;
 mod leak;
 mod lifetime;
 mod mapping;
 mod overflow;
+mod passed;
 mod pointers;
+mod reading;
+mod state;
 mod tracee;
+mod unprivileged;
 
 use anyhow::{Result, bail};
 
@@ -28,6 +33,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         inherit::CHECKS,
         exact::CHECKS,
         tracee::CHECKS,
+        passed::CHECKS,
+        state::CHECKS,
+        file::CHECKS,
+        reading::CHECKS,
+        unprivileged::CHECKS,
         leak::CHECKS,
         door::CHECKS,
     ]
@@ -45,6 +55,11 @@ pub(crate) fn child(role: &str) -> Result<()> {
         inherit::VICTIM => inherit::victim(),
         tracee::ROUNDS_ROLE => tracee::rounds(),
         tracee::EXECS_ROLE => tracee::execs(),
+        passed::GIVES => passed::gives(),
+        unprivileged::COUNTER => unprivileged::counter(),
+        unprivileged::NEIGHBOUR => unprivileged::neighbour(),
+        unprivileged::PRYING => unprivileged::prying(),
+        unprivileged::SETUID => unprivileged::setuid(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

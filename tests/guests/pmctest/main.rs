@@ -9,12 +9,16 @@
 //! Exit status: 0 if all passed, 1 if one failed, 2 if there is no such check. Needs root for the checks of the
 //! door, and a guest with a K7 or K8 PMU for all that count.
 //!
+//! `CONFORMANCE.md` says which sentence of perfctr's documents is held by which checks.
+//!
 //! Every check runs in a thread of its own, so it begins without counters and leaves none behind.
 
 mod checks;
 mod expect;
 mod interrupting;
 mod measured;
+#[cfg(test)]
+mod promises;
 
 use std::process::ExitCode;
 use std::thread;

@@ -39,7 +39,7 @@ pub(super) const EXECS_ROLE: &str = "tracee-execs";
 /// Iterations between two stops. The first is there to touch every page, and after the last the loop ends.
 const ROUNDS: [u64; 7] = [1, 1, 1_000, 1_000_000, 1_001, 300_000, 1];
 /// The signal that stops the child, and that it never gets.
-const STOP: c_int = libc::SIGUSR2;
+pub(super) const STOP: c_int = libc::SIGUSR2;
 
 /// In the child.
 pub(super) fn rounds() -> Result<()> {
@@ -64,13 +64,18 @@ pub(super) fn execs() -> Result<()> {
 }
 
 /// A child under this thread's ptrace.
-struct Tracee(Child);
+pub(super) struct Tracee(Child);
 
 impl Tracee {
     /// A child that stands still before its first instruction.
     fn start(role: &str) -> Result<Self> {
+        Self::start_with(role, |_| ())
+    }
+
+    pub(super) fn start_with(role: &str, prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.args(["--child", role]);
+        prepare(&mut command);
         // SAFETY: one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
@@ -110,13 +115,13 @@ impl Tracee {
         self.ptrace(libc::PTRACE_CONT)
     }
 
-    fn go_on_until(&self, signal: c_int) -> Result<()> {
+    pub(super) fn go_on_until(&self, signal: c_int) -> Result<()> {
         self.go_on()?;
         self.stops_with(signal)
     }
 
     /// It stands before its first round: what was counted in each must be what it executes, and one constant.
-    fn is_exact(&self, state: &Vperfctr) -> Result<()> {
+    pub(super) fn is_exact(&self, state: &Vperfctr) -> Result<()> {
         let mut first = None;
         for (round, iterations) in ROUNDS.into_iter().enumerate() {
             let before = state.sums()?;

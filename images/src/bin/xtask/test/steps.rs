@@ -175,7 +175,7 @@ fn unit(context: &Context) -> Result<Tally> {
     // The package `tests` has the end-to-end suite, which is a step of its own.
     let workspace = cargo("test").args(["--color=never", "--no-fail-fast", "--workspace", "--exclude=tests"]);
     let mut tally = context.tests("unit", workspace, false)?;
-    let workloads = cargo("test").args(["--color=never", "--package=tests", "--lib"]);
+    let workloads = cargo("test").args(["--color=never", "--package=tests", "--lib", "--bin=pmctest"]);
     tally += context.tests("unit-tests", workloads, false)?;
     Ok(tally)
 }

@@ -1,22 +1,22 @@
 //! All checks, by subject.
 
-mod calls;
+pub(crate) mod calls;
 mod control;
 mod door;
 mod exact;
-mod file;
+pub(crate) mod file;
 mod info;
-mod inherit;
-mod leak;
+pub(crate) mod inherit;
+pub(crate) mod leak;
 mod lifetime;
 mod mapping;
-mod overflow;
+pub(crate) mod overflow;
 mod passed;
 mod pointers;
 mod reading;
 mod state;
-mod tracee;
-mod unprivileged;
+pub(crate) mod tracee;
+pub(crate) mod unprivileged;
 
 use anyhow::{Result, bail};
 
@@ -60,6 +60,7 @@ pub(crate) fn child(role: &str) -> Result<()> {
         unprivileged::NEIGHBOUR => unprivileged::neighbour(),
         unprivileged::PRYING => unprivileged::prying(),
         unprivileged::SETUID => unprivileged::setuid(),
+        crate::fuzz::ROLE => crate::fuzz::caller(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

@@ -201,7 +201,7 @@ fn open() -> Result<()> {
     refused("iresume without an overflow", state.iresume(), Errno::PERM)
 }
 
-fn control_and_read() -> Result<()> {
+pub(crate) fn control_and_read() -> Result<()> {
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     tracee.go_on_until(STOP)?;
     let state = Vperfctr::open(tracee.tid(), true)?;
@@ -245,7 +245,7 @@ fn unlink() -> Result<()> {
 }
 
 /// The signals of overflows stop the tracee, with its counters standing still until the tracer resumes them.
-fn iresume() -> Result<()> {
+pub(crate) fn iresume() -> Result<()> {
     const PERIOD: u32 = 100_000;
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     for _ in 0..4 {
@@ -281,36 +281,38 @@ fn exec() -> Result<()> {
 
 /// SIGKILL comes whenever it wants: the state becomes final, and nothing worse.
 fn killed() -> Result<()> {
-    for delay in 0..20 {
-        let mut tracee = Tracee::start(ROUNDS_ROLE)?;
-        let mut state = Vperfctr::open(tracee.tid(), true)?;
-        if delay % 2 == 1 {
-            state.control(&control())?;
-            tracee.go_on_until(STOP)?;
-        }
-        let tid = tracee.tid();
-        let killer = thread::spawn(move || {
-            thread::sleep(Duration::from_micros(100 * delay));
-            // SAFETY: no memory involved; the child is not reaped before this thread has ended.
-            unsafe { libc::kill(tid, libc::SIGKILL) };
-        });
-        // Refused once it is killed: first because it runs, then because it has ended.
-        let refusal = loop {
-            if let Err(error) = state.control(&control()).and_then(|()| state.unlink()) {
-                break error;
-            }
-            match Vperfctr::open(tid, true) {
-                Ok(anew) => state = anew,
-                Err(error) => break error,
-            }
-        };
-        equal("the refusal of what is killed", refusal.errno(), Errno::SRCH)?;
-        killer.join().expect("it does not panic");
-        tracee.0.wait()?;
-        let last = state.sums().context("final sums")?;
-        equal("final sums, mapped", state.map()?.sums(), last)?;
-        refused("control of what has ended", state.control(&control()), Errno::SRCH)?;
-        refused("open of what has ended", Vperfctr::open(tid, true), Errno::SRCH)?;
+    (0..20).try_for_each(killed_after)
+}
+
+/// Killed so many tenths of a millisecond after its tracer began; if odd, with counters that run.
+pub(crate) fn killed_after(delay: u64) -> Result<()> {
+    let mut tracee = Tracee::start(ROUNDS_ROLE)?;
+    let mut state = Vperfctr::open(tracee.tid(), true)?;
+    if delay % 2 == 1 {
+        state.control(&control())?;
+        tracee.go_on_until(STOP)?;
     }
-    Ok(())
+    let tid = tracee.tid();
+    let killer = thread::spawn(move || {
+        thread::sleep(Duration::from_micros(100 * delay));
+        // SAFETY: no memory involved; the child is not reaped before this thread has ended.
+        unsafe { libc::kill(tid, libc::SIGKILL) };
+    });
+    // Refused once it is killed: first because it runs, then because it has ended.
+    let refusal = loop {
+        if let Err(error) = state.control(&control()).and_then(|()| state.unlink()) {
+            break error;
+        }
+        match Vperfctr::open(tid, true) {
+            Ok(anew) => state = anew,
+            Err(error) => break error,
+        }
+    };
+    equal("the refusal of what is killed", refusal.errno(), Errno::SRCH)?;
+    killer.join().expect("it does not panic");
+    tracee.0.wait()?;
+    let last = state.sums().context("final sums")?;
+    equal("final sums, mapped", state.map()?.sums(), last)?;
+    refused("control of what has ended", state.control(&control()), Errno::SRCH)?;
+    refused("open of what has ended", Vperfctr::open(tid, true), Errno::SRCH)
 }

@@ -45,14 +45,14 @@ struct Kind {
 }
 
 const KINDS: [Kind; 8] = [
-    Kind { name: "count", threads: 22, work: work::count },
-    Kind { name: "interrupt", threads: 18, work: work::interrupt },
+    Kind { name: "count", threads: 16, work: work::count },
+    Kind { name: "interrupt", threads: 12, work: work::interrupt },
     Kind { name: "come-and-go", threads: 8, work: work::come_and_go },
-    Kind { name: "fork-and-exec", threads: 4, work: work::fork_and_exec },
-    Kind { name: "trace", threads: 4, work: work::trace },
-    Kind { name: "kill-tracees", threads: 3, work: work::kill_tracees },
-    Kind { name: "kill", threads: 3, work: work::kill },
-    Kind { name: "move", threads: 2, work: work::move_everybody },
+    Kind { name: "fork-and-exec", threads: 8, work: work::fork_and_exec },
+    Kind { name: "trace", threads: 6, work: work::trace },
+    Kind { name: "kill-tracees", threads: 6, work: work::kill_tracees },
+    Kind { name: "kill", threads: 4, work: work::kill },
+    Kind { name: "move", threads: 4, work: work::move_everybody },
 ];
 
 /// Linux keeps some of what threads and children used.

@@ -39,7 +39,7 @@ pub(super) const VICTIM: &str = "victim";
 /// Threads of [`victim`].
 const VICTIMS: usize = 8;
 /// Iterations of [`giver`].
-const GIVEN: u64 = 1_000_000;
+const GIVEN: u64 = 100_000;
 
 fn role(role: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");

@@ -37,7 +37,7 @@ pub(super) const ROUNDS_ROLE: &str = "tracee-rounds";
 pub(super) const EXECS_ROLE: &str = "tracee-execs";
 
 /// Iterations between two stops. The first is there to touch every page, and after the last the loop ends.
-const ROUNDS: [u64; 7] = [1, 1, 1_000, 1_000_000, 1_001, 300_000, 1];
+const ROUNDS: [u64; 7] = [1, 1, 1_000, 100_000, 1_001, 30_000, 1];
 /// The signal that stops the child, and that it never gets.
 pub(super) const STOP: c_int = libc::SIGUSR2;
 
@@ -246,10 +246,10 @@ fn unlink() -> Result<()> {
 
 /// The signals of overflows stop the tracee, with its counters standing still until the tracer resumes them.
 pub(crate) fn iresume() -> Result<()> {
-    const PERIOD: u32 = 100_000;
+    const PERIOD: u32 = 50_000;
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     for _ in 0..4 {
-        // The next round has 1,000,000 iterations.
+        // The next round has 100,000 iterations.
         tracee.go_on_until(STOP)?;
     }
     let state = Vperfctr::open(tracee.tid(), true)?;

@@ -154,7 +154,7 @@ long gperfctr_control(const struct perfctr_struct_buf __user *ubuf)
 	if (global_on)
 		err = -EBUSY;
 	else if (!counters->page)
-		err = door_state_init(counters);
+		err = door_state_init(counters, GFP_KERNEL);
 	if (!err)
 		err = global_set_control(counters, &control.cpu_control);
 	if (!err)

@@ -27,7 +27,8 @@
 /* Nobody but its tracer changes whom a thread is traced by, so no lock. */
 static bool tracee_is_stopped(struct task_struct *task)
 {
-	return READ_ONCE(task->ptrace) && READ_ONCE(task->parent) == current &&
+	return READ_ONCE(task->ptrace) &&
+	       rcu_access_pointer(task->parent) == current &&
 	       task_is_traced(task) &&
 	       /* Such a stop ends and begins by itself. */
 	       !(READ_ONCE(task->jobctl) & JOBCTL_LISTENING);

@@ -38,6 +38,7 @@ struct vperfctr_samples {
 };
 
 struct file;
+struct poll_table_struct;
 struct vm_area_struct;
 
 /* Sums of those who inherited a control, at the state that had it set. */

@@ -36,7 +36,7 @@ fn resolve(archive: &Archive, series: &Series) -> Result<Vec<Pin>> {
     let proper = proper.with_context(|| format!("{} depends on nothing", series.headers_meta))?;
     let mut packages = archive.dependencies(&proper)?;
     packages.retain(|name| {
-        name.starts_with("linux-kbuild-") || (name.starts_with("linux-headers-") && name.ends_with("-common"))
+        name.starts_with("linux-kbuild-") || (name.starts_with("linux-headers-") && name.contains("-common"))
     });
     packages.push(proper);
     packages.iter().map(|package| archive.binary(package)).collect()

@@ -172,6 +172,10 @@ impl Layout {
         self.root.join("checkpatch")
     }
 
+    pub(crate) fn sparse_folder(&self) -> PathBuf {
+        self.root.join("sparse")
+    }
+
     pub(crate) fn busybox(&self) -> PathBuf {
         self.root.join("busybox")
     }
@@ -197,6 +201,8 @@ impl Layout {
             "lab",
             "checkpatch",
             "checkpatch.key",
+            "sparse",
+            "sparse.key",
             "perf",
             "perf.key",
             "busybox",

@@ -24,4 +24,5 @@ pub mod process;
 pub mod progress;
 pub mod series;
 pub mod setup;
+pub mod sparse;
 pub mod tree;

@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::process::Program;
 use crate::progress::Step;
 use crate::series::Series;
+use crate::sparse::Sparse;
 
 /// A module's source folder in the repository.
 #[derive(Debug, Clone)]
@@ -34,22 +35,61 @@ pub fn all(repository: &Path) -> Vec<ModuleSource> {
 impl ModuleSource {
     /// Makes sure the module is built for a series, and returns its file and key.
     pub fn setup(&self, series: &Series, layout: &Layout, headers: &Key) -> Result<(PathBuf, Key)> {
-        let folder = layout.driver_folder(series);
-        let key = Inputs::of("module", 1).text(self.name).key(headers);
-        let key = self.sources()?.into_iter().try_fold(key, |inputs, path| {
-            inputs.text(&path.strip_prefix(&self.folder).unwrap_or(&path).to_string_lossy()).file(&path)
-        })?;
-        let key = key.finish();
-        let path = folder.join(format!("{}.ko", self.name));
+        let key = self.inputs("module", headers)?.finish();
+        let path = layout.driver_folder(series).join(format!("{}.ko", self.name));
         artefact::ensure(&path, &key, |file| self.build(series, layout, file))?;
         Ok((path, key))
     }
 
+    /// Makes sure that sparse has no complaint about the module as built for a series.
+    pub fn check(&self, series: &Series, layout: &Layout, headers: &Key, sparse: &Sparse) -> Result<()> {
+        let key = self.inputs("module with sparse", headers)?.key(&sparse.key).finish();
+        let path = layout.driver_folder(series).join(format!("{}.sparse", self.name));
+        artefact::ensure(&path, &key, |file| {
+            let step = Step::begin(format!("sparse {} for {}", self.name, series.name));
+            let copy = file.with_extension("build");
+            let check = format!("CHECK={}", sparse.program.display());
+            // It cannot follow locks that a function takes on a condition.
+            self.make(series, layout, &copy, "sparse", &["C=2", &check, "CF=-Wno-context"])?;
+            artefact::remove(&copy)?;
+            fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
+            step.done("");
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn inputs(&self, recipe: &str, headers: &Key) -> Result<Inputs> {
+        let inputs = Inputs::of(recipe, 1).text(self.name).key(headers);
+        self.sources()?.into_iter().try_fold(inputs, |inputs, path| {
+            inputs.text(&path.strip_prefix(&self.folder).unwrap_or(&path).to_string_lossy()).file(&path)
+        })
+    }
+
     fn build(&self, series: &Series, layout: &Layout, file: &Path) -> Result<()> {
         let step = Step::begin(format!("module {} for {}", self.name, series.name));
-        // In a copy: the kernel's make writes beside the sources, for one series at a time.
         let copy = file.with_extension("build");
+        self.make(series, layout, &copy, "module", &[])?;
+        let built = copy.join(format!("{}.ko", self.name));
+        // Debug information is ten times the module, and guests never read it.
+        Program::new("strip").arg("--strip-debug").arg(&built).run()?;
+        artefact::rename(&built, file)?;
         artefact::remove(&copy)?;
+        step.done("");
+        Ok(())
+    }
+
+    /// Runs the kernel's make in a copy of the sources, for it writes beside them, for one series at a time. A warning
+    /// is an error.
+    fn make(
+        &self,
+        series: &Series,
+        layout: &Layout,
+        copy: &Path,
+        what: &str,
+        arguments: &[&str],
+    ) -> Result<()> {
+        artefact::remove(copy)?;
         for source in self.sources()? {
             let to = copy.join(source.strip_prefix(&self.folder)?);
             if let Some(parent) = to.parent() {
@@ -57,7 +97,7 @@ impl ModuleSource {
             }
             fs::copy(&source, &to).with_context(|| format!("cannot copy {}", source.display()))?;
         }
-        let log = layout.log(&format!("module-{}-{}", self.name, series.name));
+        let log = layout.log(&format!("{what}-{}-{}", self.name, series.name));
         let mut warnings = Vec::new();
         let make = Program::new("make")
             .arg("-C")
@@ -65,6 +105,7 @@ impl ModuleSource {
             .arg(format!("M={}", copy.display()))
             .arg(format!("-j{}", thread::available_parallelism().map_or(1, usize::from)))
             .args(["W=1", "modules"])
+            .args(arguments)
             // What a cargo above us set for its own jobs isn't for this make.
             .without_env("MAKEFLAGS")
             .log(&log);
@@ -76,12 +117,6 @@ impl ModuleSource {
         if !warnings.is_empty() {
             bail!("warnings are errors here:\n{}\nfull output: {}", warnings.join("\n"), log.display());
         }
-        let built = copy.join(format!("{}.ko", self.name));
-        // Debug information is ten times the module, and guests never read it.
-        Program::new("strip").arg("--strip-debug").arg(&built).run()?;
-        artefact::rename(&built, file)?;
-        artefact::remove(&copy)?;
-        step.done("");
         Ok(())
     }
 
@@ -99,8 +134,9 @@ impl ModuleSource {
 
 fn is_warning(line: &str) -> bool {
     // Unpacked packages carry no vmlinux for 6.1, so no type information is made; that says nothing of our code.
-    let expected = ["Skipping BTF generation", "the compiler differs from the one"];
-    let warning =
-        ["warning:", "WARNING:"].iter().any(|word| line.to_lowercase().contains(&word.to_lowercase()));
+    let expected = ["skipping btf generation", "the compiler differs from the one"];
+    // sparse's errors do not fail the make.
+    let line = line.to_lowercase();
+    let warning = ["warning:", " error: "].iter().any(|word| line.contains(word));
     warning && !expected.iter().any(|text| line.contains(text))
 }

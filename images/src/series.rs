@@ -1,6 +1,6 @@
 //! The kernel series a guest can run, and the names Debian gives them.
 
-/// One kernel series in Debian's cloud flavour.
+/// One kernel series in one of Debian's flavours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Series {
     /// The name users see and the name of the folder in the cache.
@@ -25,3 +25,20 @@ pub const STABLE: Series =
 
 /// Every series set up.
 pub const ALL: [Series; 2] = [DEFAULT, STABLE];
+
+/// The same kernels as for real machines, and with real-time preemption: modules are built for them, and nothing is
+/// booted.
+pub const BUILD_ONLY: [Series; 4] = [
+    Series {
+        name: "6.12-generic",
+        image_meta: "linux-image-6.12-amd64",
+        headers_meta: "linux-headers-6.12-amd64",
+    },
+    Series { name: "6.1-generic", image_meta: "linux-image-amd64", headers_meta: "linux-headers-amd64" },
+    Series {
+        name: "6.12-rt",
+        image_meta: "linux-image-6.12-rt-amd64",
+        headers_meta: "linux-headers-6.12-rt-amd64",
+    },
+    Series { name: "6.1-rt", image_meta: "linux-image-rt-amd64", headers_meta: "linux-headers-rt-amd64" },
+];

@@ -2,6 +2,7 @@
 
 pub(crate) mod dump;
 pub(crate) mod exact;
+pub(crate) mod long_runs;
 pub(crate) mod perf;
 pub(crate) mod perfex;
 pub(crate) mod pmctest;

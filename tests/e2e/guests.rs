@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{self, dump, exact, perf, perfex, pmctest, side_by_side, statuses};
+use crate::cases::{self, dump, exact, long_runs, perf, perfex, pmctest, side_by_side, statuses};
 use crate::failed;
 use tests::counts;
 
@@ -53,6 +53,22 @@ impl Guest {
         }
     }
 
+    /// A guest for the cases of [`long_runs`].
+    const fn of_long_runs(name: &'static str, kernel: &'static str) -> Self {
+        Self {
+            name,
+            kernel,
+            vcpus: 4,
+            pmu: "k8",
+            tool: Tool::Pmctest,
+            cases: long_runs::CASES,
+            last_command: "exit 0",
+            status: 0,
+            only_perfex: false,
+            outcome: OnceLock::new(),
+        }
+    }
+
     pub(crate) fn setting(&self) -> Setting {
         Setting { vcpus: self.vcpus, pmu: self.pmu }
     }
@@ -79,7 +95,7 @@ impl Guest {
     }
 }
 
-pub(crate) static ALL: [Guest; 9] = [
+pub(crate) static ALL: [Guest; 11] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
@@ -124,6 +140,8 @@ pub(crate) static ALL: [Guest; 9] = [
         only_perfex: false,
         outcome: OnceLock::new(),
     },
+    Guest::of_long_runs("long-runs-6.12", "6.12"),
+    Guest::of_long_runs("long-runs-6.1", "6.1"),
     Guest::with_perf("perf-k7", "k7", "6.1", 1),
     Guest::with_perf("perf-amd-core", "amd-core", "6.12", 2),
     Guest::with_perf("perf-amd-v2", "amd-v2", "6.12", 1),

@@ -36,7 +36,7 @@ fn status(evidence: &Evidence) -> Result<()> {
     Ok(())
 }
 
-fn check(evidence: &Evidence, name: &str) -> Result<()> {
+pub(super) fn check(evidence: &Evidence, name: &str) -> Result<()> {
     for line in evidence.output.lines() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["ok", ended] if ended == name => return Ok(()),

@@ -1,20 +1,25 @@
 //! All checks, by subject.
 
-mod calls;
+pub(crate) mod calls;
 mod children;
 mod control;
 mod door;
 mod exact;
+pub(crate) mod file;
 mod info;
-mod inherit;
-mod leak;
+pub(crate) mod inherit;
+pub(crate) mod leak;
 mod lifetime;
 mod mapping;
-mod overflow;
+pub(crate) mod overflow;
+mod passed;
 mod pointers;
+mod reading;
 mod samples;
 mod sequence;
-mod tracee;
+mod state;
+pub(crate) mod tracee;
+pub(crate) mod unprivileged;
 
 use anyhow::{Result, bail};
 
@@ -32,6 +37,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         inherit::CHECKS,
         exact::CHECKS,
         tracee::CHECKS,
+        passed::CHECKS,
+        state::CHECKS,
+        file::CHECKS,
+        reading::CHECKS,
+        unprivileged::CHECKS,
         leak::CHECKS,
         door::CHECKS,
     ]
@@ -54,6 +64,12 @@ pub(crate) fn child(role: &str) -> Result<()> {
         samples::UNPRIVILEGED => samples::unprivileged(),
         children::EXEC_ROLE => children::after_exec(),
         children::UNCOUNTED_ROLE => children::uncounted(),
+        passed::GIVES => passed::gives(),
+        unprivileged::COUNTER => unprivileged::counter(),
+        unprivileged::NEIGHBOUR => unprivileged::neighbour(),
+        unprivileged::PRYING => unprivileged::prying(),
+        unprivileged::SETUID => unprivileged::setuid(),
+        crate::fuzz::ROLE => crate::fuzz::caller(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),
     }

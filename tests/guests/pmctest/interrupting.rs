@@ -60,7 +60,11 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         }
         _ => seen.strange += 1,
     }
+    SEEN.set(seen);
     let (fd, then) = STATE.get();
+    if then == Then::Leave {
+        return;
+    }
     // SAFETY: the state whose descriptor this is outlives its counters' signals, see `Interrupted`.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     if then == Then::LookAndResume {
@@ -68,9 +72,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         spin(100);
         seen.moved += u64::from(first.is_none() || counts(fd) != first);
     }
-    if then != Then::Leave {
-        seen.refused += u64::from(sys::iresume(fd).is_err());
-    }
+    seen.refused += u64::from(sys::iresume(fd).is_err());
     SEEN.set(seen);
 }
 
@@ -159,7 +161,7 @@ pub(crate) fn twice(event: u32, period: u32) -> Result<VperfctrControl> {
 }
 
 /// Have `signal` handled, for good: other threads of this process may have theirs at the same time.
-fn handle(signal: c_int) -> Result<()> {
+pub(crate) fn handle(signal: c_int) -> Result<()> {
     // SAFETY: the handler does nothing but system calls and writes to its own thread's plain cells.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();

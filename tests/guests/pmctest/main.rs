@@ -4,22 +4,35 @@
 //! pmctest [NAME]..      run the checks whose names begin with one of NAME, or all; one line each:
 //!                       `ok NAME` or `FAIL NAME reason`
 //! pmctest --list        their names
+//! pmctest --stress SECONDS [SEED]
+//!                       64 threads that do everything at once; the same lines, at the end
+//! pmctest --fuzz SECONDS [SEED]
+//!                       calls with mutated arguments, by users without privileges; the same lines, at the end
 //! ```
 //!
 //! Exit status: 0 if all passed, 1 if one failed, 2 if there is no such check. Needs root for the checks of the
 //! door, and a guest with a K7 or K8 PMU for all that count.
+//!
+//! `CONFORMANCE.md` says which sentence of perfctr's documents is held by which checks.
 //!
 //! Every check runs in a thread of its own, so it begins without counters and leaves none behind.
 
 mod checks;
 mod expect;
 mod forked;
+mod fuzz;
 mod interrupting;
+mod kernel_log;
 mod measured;
+#[cfg(test)]
+mod promises;
+mod random;
 mod sampled;
+mod stress;
 
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -36,6 +49,8 @@ fn main() -> ExitCode {
             checks::all().for_each(|check| println!("{}", check.name));
             ExitCode::SUCCESS
         }
+        ["--stress", seconds, ref seed @ ..] if seed.len() < 2 => long_run(stress::run, seconds, seed),
+        ["--fuzz", seconds, ref seed @ ..] if seed.len() < 2 => long_run(fuzz::run, seconds, seed),
         // What the checks of fork, exec and passing start.
         ["--child", role] => match checks::child(role) {
             Ok(()) => ExitCode::SUCCESS,
@@ -46,6 +61,30 @@ fn main() -> ExitCode {
         },
         ref names => run(names),
     }
+}
+
+/// A run of a length and with a seed, which is printed, so that it can be repeated as far as the scheduler lets it.
+fn long_run(run: fn(Duration, u64) -> bool, seconds: &str, seed: &[&str]) -> ExitCode {
+    let seed = seed.first().map_or_else(|| Ok(random::any_seed()), |seed| seed.parse());
+    match (seconds.parse(), seed) {
+        (Ok(seconds), Ok(seed)) => {
+            println!("seed {seed}");
+            ExitCode::from(u8::from(!run(Duration::from_secs(seconds), seed)))
+        }
+        _ => {
+            eprintln!("pmctest: the length is a number of seconds, and the seed a number, both decimal");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The line of a check; whether it passed.
+fn verdict(name: &str, outcome: &Result<()>) -> bool {
+    match outcome {
+        Ok(()) => println!("ok {name}"),
+        Err(error) => println!("FAIL {name} {error:#}"),
+    }
+    outcome.is_ok()
 }
 
 fn run(names: &[&str]) -> ExitCode {

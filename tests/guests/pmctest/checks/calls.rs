@@ -31,7 +31,7 @@ const HIGH_HALF: u64 = 0x9_0000_0000;
 ///
 /// # Safety
 /// As the call; `b` and `c` are addresses below 4 GiB.
-unsafe fn call_i386(number: u32, a: u32, b: u32, c: u32) -> i32 {
+pub(crate) unsafe fn call_i386(number: u32, a: u32, b: u32, c: u32) -> i32 {
     let high = |value: u32| u64::from(value) | HIGH_HALF;
     let result: u64;
     // SAFETY: RBX is the compiler's, and given back. Linux keeps the other registers, but need not keep R8 to R11.

@@ -14,6 +14,7 @@ use self::pages::Pages;
 use crate::Check;
 use crate::expect::equal;
 use crate::measured::{Measured, control};
+use crate::random::Random;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "door-registers", run: registers },
@@ -118,7 +119,7 @@ fn refusals() -> Result<()> {
 /// writes where it is told to is the guest's own loss.
 fn garbage() -> Result<()> {
     with_own_page(|door, pages| {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(1);
         for _ in 0..3_000 {
             let mut page = Page::default();
             for word in pages::words_of(&mut page) {
@@ -150,20 +151,4 @@ fn garbage() -> Result<()> {
         }
         Ok(())
     })
-}
-
-/// The same numbers at every run (xorshift64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 33) % limit
-    }
 }

@@ -39,7 +39,7 @@ pub(super) const VICTIM: &str = "victim";
 /// Threads of [`victim`].
 const VICTIMS: usize = 8;
 /// Iterations of [`giver`].
-const GIVEN: u64 = 1_000_000;
+const GIVEN: u64 = 100_000;
 
 fn role(role: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
@@ -53,7 +53,7 @@ fn succeeds(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-fn not_by_fork() -> Result<()> {
+pub(crate) fn not_by_fork() -> Result<()> {
     let measured = Measured::start()?;
     let mut child = role(BYSTANDER);
     // SAFETY: only system calls between fork and exec.
@@ -69,7 +69,7 @@ fn not_by_fork() -> Result<()> {
     measured.is_exact()
 }
 
-fn by_exec() -> Result<()> {
+pub(crate) fn by_exec() -> Result<()> {
     let mut child = role(KEPT);
     // SAFETY: only system calls between fork and exec.
     unsafe {
@@ -92,7 +92,7 @@ pub(super) fn kept() -> Result<()> {
     Measured { state }.is_exact()
 }
 
-fn by_passing() -> Result<()> {
+pub(crate) fn by_passing() -> Result<()> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = role(GIVER);
     // Standard input is the way to the child's socket.
@@ -125,7 +125,7 @@ pub(super) fn giver() -> Result<()> {
 }
 
 /// A process killed while all its threads count leaves final counts behind.
-fn from_the_killed() -> Result<()> {
+pub(crate) fn from_the_killed() -> Result<()> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = role(VICTIM);
     let mut child = command.stdin(OwnedFd::from(theirs)).spawn()?;

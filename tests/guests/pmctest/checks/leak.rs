@@ -92,7 +92,7 @@ fn grows_by_nothing(work: impl Fn() -> Result<()>) -> Result<()> {
     Measured::start()?.is_exact()
 }
 
-fn available_kb() -> Result<i64> {
+pub(crate) fn available_kb() -> Result<i64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let number =

@@ -16,6 +16,7 @@ use crate::interrupting::{
 };
 use crate::measured::Measured;
 
+pub(crate) use self::threads::in_kernel;
 pub(super) use self::threads::{EXEC_DIES, exec_dies};
 
 pub(super) fn checks() -> impl Iterator<Item = &'static Check> {

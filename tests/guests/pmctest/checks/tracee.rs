@@ -41,9 +41,9 @@ pub(super) const ROUNDS_ROLE: &str = "tracee-rounds";
 pub(super) const EXECS_ROLE: &str = "tracee-execs";
 
 /// Iterations between two stops. The first is there to touch every page, and after the last the loop ends.
-const ROUNDS: [u64; 7] = [1, 1, 1_000, 1_000_000, 1_001, 300_000, 1];
+const ROUNDS: [u64; 7] = [1, 1, 1_000, 100_000, 1_001, 30_000, 1];
 /// The signal that stops the child, and that it never gets.
-const STOP: c_int = libc::SIGUSR2;
+pub(super) const STOP: c_int = libc::SIGUSR2;
 
 /// In the child.
 pub(super) fn rounds() -> Result<()> {
@@ -68,13 +68,18 @@ pub(super) fn execs() -> Result<()> {
 }
 
 /// A child under this thread's ptrace.
-struct Tracee(Child);
+pub(super) struct Tracee(Child);
 
 impl Tracee {
     /// A child that stands still before its first instruction.
     fn start(role: &str) -> Result<Self> {
+        Self::start_with(role, |_| ())
+    }
+
+    pub(super) fn start_with(role: &str, prepare: impl FnOnce(&mut Command)) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.args(["--child", role]);
+        prepare(&mut command);
         // SAFETY: one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
@@ -114,13 +119,13 @@ impl Tracee {
         self.ptrace(libc::PTRACE_CONT)
     }
 
-    fn go_on_until(&self, signal: c_int) -> Result<()> {
+    pub(super) fn go_on_until(&self, signal: c_int) -> Result<()> {
         self.go_on()?;
         self.stops_with(signal)
     }
 
     /// It stands before its first round: what was counted in each must be what it executes, and one constant.
-    fn is_exact(&self, state: &Vperfctr) -> Result<()> {
+    pub(super) fn is_exact(&self, state: &Vperfctr) -> Result<()> {
         let mut first = None;
         for (round, iterations) in ROUNDS.into_iter().enumerate() {
             let before = state.sums()?;
@@ -200,7 +205,7 @@ fn open() -> Result<()> {
     refused("iresume without an overflow", state.iresume(), Errno::PERM)
 }
 
-fn control_and_read() -> Result<()> {
+pub(crate) fn control_and_read() -> Result<()> {
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     tracee.go_on_until(STOP)?;
     let state = Vperfctr::open(tracee.tid(), true)?;
@@ -269,11 +274,11 @@ fn samples() -> Result<()> {
 }
 
 /// The signals of overflows stop the tracee, with its counters standing still until the tracer resumes them.
-fn iresume() -> Result<()> {
-    const PERIOD: u32 = 100_000;
+pub(crate) fn iresume() -> Result<()> {
+    const PERIOD: u32 = 50_000;
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     for _ in 0..4 {
-        // The next round has 1,000,000 iterations.
+        // The next round has 100,000 iterations.
         tracee.go_on_until(STOP)?;
     }
     let state = Vperfctr::open(tracee.tid(), true)?;
@@ -305,36 +310,38 @@ fn exec() -> Result<()> {
 
 /// SIGKILL comes whenever it wants: the state becomes final, and nothing worse.
 fn killed() -> Result<()> {
-    for delay in 0..20 {
-        let mut tracee = Tracee::start(ROUNDS_ROLE)?;
-        let mut state = Vperfctr::open(tracee.tid(), true)?;
-        if delay % 2 == 1 {
-            state.control(&control())?;
-            tracee.go_on_until(STOP)?;
-        }
-        let tid = tracee.tid();
-        let killer = thread::spawn(move || {
-            thread::sleep(Duration::from_micros(100 * delay));
-            // SAFETY: no memory involved; the child is not reaped before this thread has ended.
-            unsafe { libc::kill(tid, libc::SIGKILL) };
-        });
-        // Refused once it is killed: first because it runs, then because it has ended.
-        let refusal = loop {
-            if let Err(error) = state.control(&control()).and_then(|()| state.unlink()) {
-                break error;
-            }
-            match Vperfctr::open(tid, true) {
-                Ok(anew) => state = anew,
-                Err(error) => break error,
-            }
-        };
-        equal("the refusal of what is killed", refusal.errno(), Errno::SRCH)?;
-        killer.join().expect("it does not panic");
-        tracee.0.wait()?;
-        let last = state.sums().context("final sums")?;
-        equal("final sums, mapped", state.map()?.sums(), last)?;
-        refused("control of what has ended", state.control(&control()), Errno::SRCH)?;
-        refused("open of what has ended", Vperfctr::open(tid, true), Errno::SRCH)?;
+    (0..20).try_for_each(killed_after)
+}
+
+/// Killed so many tenths of a millisecond after its tracer began; if odd, with counters that run.
+pub(crate) fn killed_after(delay: u64) -> Result<()> {
+    let mut tracee = Tracee::start(ROUNDS_ROLE)?;
+    let mut state = Vperfctr::open(tracee.tid(), true)?;
+    if delay % 2 == 1 {
+        state.control(&control())?;
+        tracee.go_on_until(STOP)?;
     }
-    Ok(())
+    let tid = tracee.tid();
+    let killer = thread::spawn(move || {
+        thread::sleep(Duration::from_micros(100 * delay));
+        // SAFETY: no memory involved; the child is not reaped before this thread has ended.
+        unsafe { libc::kill(tid, libc::SIGKILL) };
+    });
+    // Refused once it is killed: first because it runs, then because it has ended.
+    let refusal = loop {
+        if let Err(error) = state.control(&control()).and_then(|()| state.unlink()) {
+            break error;
+        }
+        match Vperfctr::open(tid, true) {
+            Ok(anew) => state = anew,
+            Err(error) => break error,
+        }
+    };
+    equal("the refusal of what is killed", refusal.errno(), Errno::SRCH)?;
+    killer.join().expect("it does not panic");
+    tracee.0.wait()?;
+    let last = state.sums().context("final sums")?;
+    equal("final sums, mapped", state.map()?.sums(), last)?;
+    refused("control of what has ended", state.control(&control()), Errno::SRCH)?;
+    refused("open of what has ended", Vperfctr::open(tid, true), Errno::SRCH)
 }

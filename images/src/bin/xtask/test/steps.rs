@@ -7,7 +7,7 @@ use images::modules::{self, ModuleSource};
 use images::process::Program;
 use images::progress;
 use images::setup::repository;
-use images::{checkpatch, headers, series};
+use images::{checkpatch, headers, series, sparse};
 
 use super::fuzz;
 use super::tally::Tally;
@@ -34,7 +34,7 @@ pub(super) struct Context {
 pub(super) const IMAGES: &str = "images";
 
 /// All steps in order.
-pub(super) const STEPS: [Step; 10] = [
+pub(super) const STEPS: [Step; 11] = [
     Step { name: "fmt", what: "every Rust file is formatted", has_tests: false, run: fmt },
     Step { name: "clippy", what: "no warnings from clippy", has_tests: false, run: clippy },
     Step {
@@ -68,6 +68,7 @@ pub(super) const STEPS: [Step; 10] = [
         has_tests: false,
         run: kernel_style,
     },
+    Step { name: "sparse", what: "the kernel's checker of C", has_tests: false, run: kernel_checker },
     Step { name: "e2e", what: "guests in the lab machine, end to end", has_tests: true, run: end_to_end },
     Step {
         name: BARE_IN_LAB,
@@ -175,7 +176,7 @@ fn unit(context: &Context) -> Result<Tally> {
     // The package `tests` has the end-to-end suite, which is a step of its own.
     let workspace = cargo("test").args(["--color=never", "--no-fail-fast", "--workspace", "--exclude=tests"]);
     let mut tally = context.tests("unit", workspace, false)?;
-    let workloads = cargo("test").args(["--color=never", "--package=tests", "--lib"]);
+    let workloads = cargo("test").args(["--color=never", "--package=tests", "--lib", "--bin=pmctest"]);
     tally += context.tests("unit-tests", workloads, false)?;
     Ok(tally)
 }
@@ -191,7 +192,7 @@ fn kernel_modules(context: &Context) -> Result<Tally> {
     let archive = Archive::open(&context.layout, false);
     let mut tally = Tally::default();
     for source in modules::all(&repository()) {
-        for series in series::ALL {
+        for series in series::ALL.into_iter().chain(series::BUILD_ONLY) {
             let headers = headers::setup(&series, &context.layout, &archive)?;
             // Built in this run or, from the same sources, in an earlier one that had no warnings either.
             match source.setup(&series, &context.layout, &headers) {
@@ -216,6 +217,26 @@ fn kernel_style(context: &Context) -> Result<Tally> {
     files.retain(|path| path.extension().is_some_and(|extension| extension == "c" || extension == "h"));
     let clean = checkpatch::check(&script, &repository, &files, |line| println!("{line}"))?;
     Ok(if clean { Tally::passed(1) } else { Tally::failed("checkpatch") })
+}
+
+fn kernel_checker(context: &Context) -> Result<Tally> {
+    let _lock = context.layout.lock()?;
+    let archive = Archive::open(&context.layout, false);
+    let sparse = sparse::setup(&context.layout, &archive)?;
+    let mut tally = Tally::default();
+    for source in modules::all(&repository()) {
+        for series in series::ALL {
+            let headers = headers::setup(&series, &context.layout, &archive)?;
+            tally += match source.check(&series, &context.layout, &headers, &sparse) {
+                Ok(()) => Tally::passed(1),
+                Err(error) => {
+                    println!("{error:#}");
+                    Tally::failed(&format!("sparse {} for {}", source.name, series.name))
+                }
+            };
+        }
+    }
+    Ok(tally)
 }
 
 fn end_to_end(context: &Context) -> Result<Tally> {

@@ -124,7 +124,7 @@ fn in_the_scheduler() -> Result<()> {
 }
 
 /// Instructions of the kernel, in i-mode alone.
-fn in_kernel(tsc_on: bool, period: u32) -> Result<VperfctrControl> {
+pub(crate) fn in_kernel(tsc_on: bool, period: u32) -> Result<VperfctrControl> {
     let builder = ControlBuilder::new().i_mode(interrupting(KERNEL_INSTRUCTIONS, 2), period).signal(SIGNAL);
     Ok(if tsc_on { builder.tsc() } else { builder }.build()?)
 }

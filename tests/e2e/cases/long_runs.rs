@@ -1,0 +1,44 @@
+//! The long runs of `pmctest`, as short as still makes sense: by hand they go on for as long as wanted.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::pmctest;
+use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+
+/// Many threads end their turns after the time is up.
+const LIMIT: Duration = Duration::from_secs(400);
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "stress",
+        limit: LIMIT,
+        guest: |_: &Setting| "pmctest --stress 25".to_owned(),
+        answer: nothing_asked,
+        tests: || tests(&["stress-exact", "stress-nothing-left", "stress-kernel-log"]),
+    },
+    Case {
+        name: "fuzz",
+        limit: LIMIT,
+        guest: |_: &Setting| "pmctest --fuzz 25".to_owned(),
+        answer: nothing_asked,
+        tests: || tests(&["fuzz-unprivileged", "fuzz-nothing-left", "fuzz-kernel-log"]),
+    },
+];
+
+/// One for each line, and one that shows everything, with the seed, if any of them failed.
+fn tests(lines: &[&'static str]) -> Vec<Test> {
+    let each = |line: &&'static str| {
+        let line = *line;
+        Test { name: line.to_owned(), check: Box::new(move |evidence| pmctest::check(evidence, line)) }
+    };
+    let mut tests: Vec<Test> = lines.iter().map(each).collect();
+    tests.push(Test { name: String::new(), check: Box::new(status) });
+    tests
+}
+
+fn status(evidence: &Evidence) -> Result<()> {
+    ensure!(evidence.status == 0, "pmctest ended with {}", evidence.status);
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Reading the counters as the document says, word by word.
+
+#![allow(unsafe_code)] // The mapped state, RDPMC, and calls with NULL.
+
+use std::arch::asm;
+use std::os::fd::AsFd;
+use std::ptr::{addr_of, null_mut};
+
+use anyhow::{Result, ensure};
+use libvperfctr::layout::{CpuState, SumCtrs, VperfctrControl, feature};
+use libvperfctr::{Driver, sys};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::{Timespec, nanosleep};
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
+use zerocopy::IntoBytes;
+
+use super::state::switches;
+use crate::Check;
+use crate::expect::equal;
+use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, Measured, control};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "reading-only-what-is-asked-for", run: only_what_is_asked_for },
+    Check { name: "reading-algorithm", run: algorithm },
+    Check { name: "reading-start-tells-a-switch", run: start_tells_a_switch },
+    Check { name: "reading-sums-of-64-bits", run: sums_of_64_bits },
+];
+
+/// "If 'sum' is non-NULL", "If 'control' is non-NULL".
+fn only_what_is_asked_for() -> Result<()> {
+    const UNTOUCHED: u8 = 0xA5;
+    let measured = Measured::start()?;
+    let fd = measured.state.as_fd();
+    for (ask_sums, ask_control) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (mut sums, mut read) = (SumCtrs::default(), VperfctrControl::default());
+        sums.as_mut_bytes().fill(UNTOUCHED);
+        read.as_mut_bytes().fill(UNTOUCHED);
+        let sums_at = if ask_sums { &raw mut sums } else { null_mut() };
+        let control_at = if ask_control { &raw mut read } else { null_mut() };
+        // SAFETY: good pointers, or NULL.
+        equal("read", unsafe { sys::read(fd, sums_at, control_at) }, Ok(()))?;
+        let untouched = |bytes: &[u8]| bytes.iter().all(|&byte| byte == UNTOUCHED);
+        equal("whether the sums were written", !untouched(sums.as_bytes()), ask_sums)?;
+        equal("whether the control was written", !untouched(read.as_bytes()), ask_control)?;
+        if ask_sums {
+            ensure!(sums.pmc[INSTRUCTIONS_AT] > 0 && sums.pmc[2..].iter().all(|&sum| sum == 0), "{sums:?}");
+        }
+        if ask_control {
+            equal("control", read.cpu_control, control().cpu_control)?;
+        }
+    }
+    measured.is_exact()
+}
+
+/// `mmap(NULL, PAGE_SIZE, PROT_READ, MAP_SHARED, fd, 0)`, for as long as `read` runs.
+fn with_mapped<T>(measured: &Measured, read: impl FnOnce(*const CpuState) -> Result<T>) -> Result<T> {
+    // SAFETY: a new mapping, unmapped when nobody uses it any more.
+    unsafe {
+        let flags = MapFlags::SHARED;
+        let page = mmap(null_mut(), 4096, ProtFlags::READ, flags, measured.state.as_fd(), 0)?;
+        let outcome = read(page.cast());
+        munmap(page, 4096)?;
+        outcome
+    }
+}
+
+fn rdpmc(number: u32) -> u32 {
+    let low;
+    // SAFETY: the driver has announced that programs may.
+    unsafe {
+        asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") _, options(nomem, nostack));
+    }
+    low
+}
+
+/// The same loop for the TSC.
+///
+/// # Safety
+/// As of [`value`].
+unsafe fn tsc(state: *const CpuState) -> u64 {
+    // SAFETY: as of this function; the fields are aligned, and RDTSC has no precondition.
+    unsafe {
+        let tsc_start = || addr_of!((*state).tsc_start).read_volatile();
+        let mut start = tsc_start();
+        loop {
+            let now = core::arch::x86_64::_rdtsc() as u32;
+            let sum = addr_of!((*state).tsc_sum).read_volatile();
+            let after = tsc_start();
+            if start == after {
+                return sum + u64::from(now.wrapping_sub(start));
+            }
+            start = after;
+        }
+    }
+}
+
+/// The loop of "Reading the Counter Values".
+///
+/// # Safety
+/// `state` is mapped, and of the calling thread.
+unsafe fn value(state: *const CpuState, i: usize) -> u64 {
+    // SAFETY: as of this function; the fields are aligned.
+    unsafe {
+        let tsc_start = || addr_of!((*state).tsc_start).read_volatile();
+        let mut before = tsc_start();
+        loop {
+            let now = rdpmc(addr_of!((*state).pmc[i].map).read_volatile());
+            let start = addr_of!((*state).pmc[i].start).read_volatile();
+            let sum = addr_of!((*state).pmc[i].sum).read_volatile();
+            let after = tsc_start();
+            if before == after {
+                return sum + u64::from(now.wrapping_sub(start));
+            }
+            before = after;
+        }
+    }
+}
+
+/// `sum + (now - start)`: between two reads by the call, and as exact as they are. Counters only where the driver
+/// says that programs can read them, as the document has it; elsewhere the library must not try.
+fn algorithm() -> Result<()> {
+    let readable = Driver::info()?.cpu_features & feature::RDPMC != 0;
+    let measured = Measured::start()?;
+    let page = measured.state.map()?;
+    with_mapped(&measured, |state| {
+        // SAFETY: mapped, and of this thread.
+        let tsc = || unsafe { tsc(state) };
+        for _ in 0..1_000 {
+            let (earlier, first) = (measured.state.sums()?.tsc, tsc());
+            let (second, later) = (tsc(), measured.state.sums()?.tsc);
+            ensure!(
+                earlier < first && first < second && second < later,
+                "TSC {earlier} by the call, {first} and {second} by the page, {later} by the call"
+            );
+        }
+        if !readable {
+            return equal("a counter, where RDPMC is not announced", page.counter(INSTRUCTIONS_AT), None);
+        }
+        counter_by_the_page(&measured, state, INSTRUCTIONS_AT, INSTRUCTIONS_PER_ITERATION)?;
+        counter_by_the_page(&measured, state, BRANCHES_AT, BRANCHES_PER_ITERATION)
+    })
+}
+
+fn counter_by_the_page(measured: &Measured, state: *const CpuState, i: usize, each: u64) -> Result<()> {
+    let mut least = None;
+    for iterations in [1, 1, 1_000, 3_000_000, 10, 1_000_000, 1] {
+        let earlier = measured.state.sums()?.pmc[i];
+        // SAFETY: mapped, and of this thread.
+        let first = unsafe { value(state, i) };
+        spin(iterations);
+        // SAFETY: as before.
+        let second = unsafe { value(state, i) };
+        let later = measured.state.sums()?.pmc[i];
+        ensure!(
+            earlier < first && first < second && second < later,
+            "counter {i}: {earlier} by the call, {first} and {second} by the page, {later} by the call"
+        );
+        // Repetitions after a switch are counted as well.
+        let beyond = (second - first).checked_sub(iterations * each);
+        ensure!(
+            beyond.is_some() && beyond >= *least.get_or_insert(beyond),
+            "counter {i}: {beyond:?} beyond {iterations} iterations"
+        );
+    }
+    Ok(())
+}
+
+/// "user-space should check the kernel state's TSC start value before and after the operation"
+fn start_tells_a_switch() -> Result<()> {
+    let measured = Measured::start()?;
+    with_mapped(&measured, |state| {
+        // SAFETY: mapped and aligned.
+        let start = || unsafe { addr_of!((*state).tsc_start).read_volatile() };
+        let mut told = 0;
+        for round in 0..50 {
+            let (before, switched) = (start(), switches());
+            let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 });
+            let after = start();
+            // A sleep may be over before the thread is switched out.
+            if switches() > switched {
+                told += 1;
+                ensure!(after != before, "switch {round}: the TSC's start value is the same afterwards");
+            }
+        }
+        ensure!(told > 0, "50 sleeps, and not one switch");
+        Ok(())
+    })
+}
+
+/// "maintained as 64-bit values in software": more than 2^32 cycles in one sum, none of them lost.
+fn sums_of_64_bits() -> Result<()> {
+    const WANTED: u64 = (1 << 32) + (1 << 28);
+    // SAFETY: no precondition.
+    let now = || unsafe { core::arch::x86_64::_rdtsc() };
+    let before = now();
+    let measured = Measured::start()?;
+    let begun = now();
+    loop {
+        spin(1_000_000);
+        let outer = now() - before;
+        let sum = measured.state.sums()?.tsc;
+        ensure!(sum <= now() - before, "{sum} cycles in {outer}");
+        if sum > WANTED {
+            return Ok(());
+        }
+        // What other threads had is theirs; more than half would not be.
+        ensure!(now() - begun < 3 * WANTED, "{sum} cycles after {outer}: 2^32 are lost");
+    }
+}

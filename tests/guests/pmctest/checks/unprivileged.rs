@@ -1,0 +1,203 @@
+//! Users without privileges: they count, and only what is theirs.
+
+#![allow(unsafe_code)] // ptrace and pidfd_getfd, and code between fork and exec.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::ptr::null_mut;
+
+use anyhow::{Context, Result, ensure};
+use libvperfctr::{Driver, Vperfctr, pass, sys};
+use rustix::io::Errno;
+use tests::event::INSTRUCTIONS;
+use tests::workload::spin;
+
+use crate::Check;
+use crate::expect::{equal, refused};
+use crate::interrupting::{Interrupted, Then};
+use crate::measured::{INSTRUCTIONS_AT, Measured, control};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check { name: "unprivileged-counts", run: counts },
+    Check { name: "unprivileged-not-anothers", run: not_anothers },
+    Check { name: "unprivileged-not-of-setuid-programs", run: not_of_setuid_programs },
+];
+
+/// A child that counts, as a user who may do nothing.
+pub(super) const COUNTER: &str = "unprivileged-counter";
+/// A child that counts until its standard input ends.
+pub(super) const NEIGHBOUR: &str = "unprivileged-neighbour";
+/// A child that wants to see what the neighbour counts.
+pub(super) const PRYING: &str = "unprivileged-prying";
+/// What a setuid program finds.
+pub(super) const SETUID: &str = "unprivileged-setuid";
+
+/// "nobody" and "nogroup".
+pub(crate) const NOBODY: u32 = 65534;
+const SOMEBODY: u32 = 1000;
+/// Where [`NEIGHBOUR`] is, for [`PRYING`].
+const WHERE: &str = "PMCTEST_NEIGHBOUR";
+
+/// This program in another role, as another user, without groups.
+pub(crate) fn role_of(user: u32, role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--child", role]).uid(user).gid(user);
+    command
+}
+
+fn succeeds(command: &mut Command) -> Result<()> {
+    let status = command.status().context("the child did not start")?;
+    ensure!(status.success(), "the child failed ({status}); its message is on standard error");
+    Ok(())
+}
+
+fn counts() -> Result<()> {
+    succeeds(&mut role_of(NOBODY, COUNTER))
+}
+
+/// In the child: all six calls, the mapping, and interrupts.
+pub(super) fn counter() -> Result<()> {
+    equal("the user", rustix::process::geteuid().as_raw(), NOBODY)?;
+    Driver::query()?;
+    let measured = Measured::start()?;
+    measured.is_exact()?;
+    equal("the mapping's sums", measured.state.map()?.state().cstatus >> 31, 1)?;
+    measured.state.unlink()?;
+    let interrupted = Interrupted::start(Then::Resume, INSTRUCTIONS, 100_000)?;
+    spin(1_000_000);
+    ensure!(interrupted.is_exact(100_000)? >= 40, "overflows are missing");
+    Ok(())
+}
+
+fn not_anothers() -> Result<()> {
+    let mut neighbour =
+        Guarded(role_of(SOMEBODY, NEIGHBOUR).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let mut line = String::new();
+    BufReader::new(neighbour.0.stdout.take().context("no pipe")?).read_line(&mut line)?;
+    let place = format!("{} {}", neighbour.0.id(), line.trim());
+    succeeds(role_of(NOBODY, PRYING).env(WHERE, &place)).context("as another user")?;
+    drop(neighbour.0.stdin.take());
+    let status = neighbour.0.wait()?;
+    ensure!(status.success(), "the neighbour failed ({status})");
+    Ok(())
+}
+
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// In the child: counters, until told to end.
+pub(super) fn neighbour() -> Result<()> {
+    let measured = Measured::start()?;
+    let own = rustix::thread::gettid().as_raw_nonzero().get();
+    println!("{own} {}", measured.state.as_fd().as_raw_fd());
+    io::stdout().flush()?;
+    let mut end = String::new();
+    io::stdin().read_line(&mut end)?;
+    measured.is_exact()
+}
+
+/// In the child: every way to the neighbour's counters is closed.
+pub(super) fn prying() -> Result<()> {
+    let place = std::env::var(WHERE)?;
+    let numbers: Vec<i32> = place.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    let [process, thread, fd] = numbers[..] else { anyhow::bail!("no place in '{place}'") };
+    for tid in [process, thread] {
+        for creat in [false, true] {
+            refused("open of another's thread", Vperfctr::open(tid, creat), Errno::SRCH)?;
+        }
+        // SAFETY: these requests use no memory of ours.
+        let attached = unsafe {
+            [libc::PTRACE_ATTACH, libc::PTRACE_SEIZE]
+                .map(|request| libc::ptrace(request, tid, null_mut::<u8>(), null_mut::<u8>()))
+        };
+        equal("ptrace of another's thread", attached, [-1, -1])?;
+    }
+    let listed = fs::File::open(format!("/proc/{process}/fd/{fd}"));
+    ensure!(listed.is_err(), "/proc/{process}/fd/{fd} could be opened");
+    let pidfd = rustix::process::pidfd_open(
+        rustix::process::Pid::from_raw(process).context("no process")?,
+        rustix::process::PidfdFlags::empty(),
+    )?;
+    // SAFETY: no memory involved.
+    let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0) };
+    equal("pidfd_getfd", taken, -1)?;
+    // The number of the neighbour's descriptor is nothing here.
+    for number in 3..100 {
+        // SAFETY: numbers of this process's own descriptors, if of any; only read.
+        let own = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        let mut sums = Default::default();
+        // SAFETY: a good pointer; the control is not asked for.
+        ensure!(unsafe { sys::read(own, &mut sums, null_mut()) }.is_err(), "descriptor {number} can be read");
+    }
+    Measured::start()?.is_exact()
+}
+
+/// Counters survive an exec, but not into a program that may do more than its caller: what it does is its own affair.
+fn not_of_setuid_programs() -> Result<()> {
+    let copy = Copy::new()?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(&copy.0);
+    command.args(["--child", SETUID]).uid(NOBODY).gid(NOBODY).stdin(OwnedFd::from(theirs));
+    // SAFETY: only system calls between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let errno = |error: libvperfctr::Error| io::Error::from(error.errno());
+            let state = Vperfctr::open(0, true).map_err(errno)?;
+            state.control(&control()).map_err(errno)?;
+            pass::send(io::stdin(), state.as_fd())
+        });
+    }
+    let mut child = command.spawn()?;
+    drop(command);
+    let state = Vperfctr::from(pass::receive(&ours).context("no descriptor came from the child")?);
+    let status = child.wait()?;
+    ensure!(status.success(), "the setuid program failed ({status})");
+    let sums = state.sums()?;
+    ensure!(
+        sums.pmc[INSTRUCTIONS_AT] < SETUID_ITERATIONS,
+        "{} instructions of a setuid program were counted for its caller",
+        sums.pmc[INSTRUCTIONS_AT]
+    );
+    equal("its counters", state.map()?.state().cstatus, 0)
+}
+
+/// Iterations of [`setuid`]: more than all instructions from the control to the exec.
+const SETUID_ITERATIONS: u64 = 10_000_000;
+
+/// In the child after the exec: root, started by nobody.
+pub(super) fn setuid() -> Result<()> {
+    equal("the effective user", rustix::process::geteuid().as_raw(), 0)?;
+    equal("the real user", rustix::process::getuid().as_raw(), NOBODY)?;
+    spin(SETUID_ITERATIONS);
+    refused("read of the caller's counters", Vperfctr::open(0, false)?.read(), Errno::INVAL)
+}
+
+/// A copy of this program that is root's whoever starts it. Not in /tmp, which is mounted nosuid.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new() -> Result<Self> {
+        let copy = Self(PathBuf::from(format!("/pmctest-setuid-{}", std::process::id())));
+        fs::copy("/proc/self/exe", &copy.0).with_context(|| format!("{}", copy.0.display()))?;
+        fs::set_permissions(&copy.0, fs::Permissions::from_mode(0o4755))?;
+        Ok(copy)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

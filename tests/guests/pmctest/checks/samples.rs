@@ -133,19 +133,23 @@ fn short_periods() -> Result<()> {
     Ok(())
 }
 
-/// Events of the kernel go on while an overflow is recorded, and the program counters are the program's all the same.
+/// Events of the kernel go on while an overflow is recorded. They belong to the next period: else each would be so much
+/// longer, and in two hundred of them one would be missing. Program counters are the program's all the same.
 fn of_the_kernel() -> Result<()> {
     let mut sampled = Sampled::new(ORDER)?;
-    for period in [1, 3_001, 100_003] {
+    for (period, events) in [(1, 1_000_000), (3_001, 1_000_000), (50_021, 12_000_000)] {
         sampled.state.control(&sampling(KERNEL_INSTRUCTIONS, period)?)?;
-        let mut calls = 0;
-        while calls < 100_000 && sampled.state.sums()?.pmc[0] < 2_000_000 {
-            calls += 1;
+        let mut rounds = 0;
+        while rounds < 10_000 && sampled.state.sums()?.pmc[0] < events {
+            for _ in 0..200 {
+                let _ = rustix::process::getppid();
+            }
+            rounds += 1;
         }
         let samples = sampled.finish(period).with_context(|| format!("period {period}"))?;
-        ensure!(samples.events >= 2_000_000, "{} events in {calls} calls", samples.events);
-        ensure!(samples.records.len() >= 18, "period {period}: {} samples", samples.records.len());
-        ensure!(period < 100_000 || samples.lost == 0, "period {period}: {} samples lost", samples.lost);
+        ensure!(samples.events >= events, "{} events in {rounds} rounds", samples.events);
+        ensure!(samples.records.len() >= 20, "period {period}: {} samples", samples.records.len());
+        ensure!(period < 50_000 || samples.lost == 0, "period {period}: {} samples lost", samples.lost);
         let foreign = samples.records.iter().find(|record| record.pc == 0 || record.pc >> 47 != 0);
         ensure!(foreign.is_none(), "period {period}: no program counter of a program: {foreign:?}");
     }

@@ -20,7 +20,7 @@ const STATES: usize = 10_000;
 /// Threads that end with their counters still attached.
 const THREADS: usize = 5_000;
 /// Threads that end with counters that they inherited.
-const HEIRS: usize = 3_000;
+const HEIRS: usize = 2_500;
 /// What a guest's free memory may shrink by for reasons of its own.
 const ALLOWED_KB: i64 = 10_000;
 

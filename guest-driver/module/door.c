@@ -4,7 +4,6 @@
 #include <linux/io.h>
 #include <linux/lockdep.h>
 #include <linux/percpu.h>
-#include <asm/barrier.h>
 
 #include "door.h"
 #include "pmi.h"
@@ -28,36 +27,6 @@ static int door_ring(struct door_page *page, u64 op)
 	if (door_write(DOOR_MSR_DOORBELL, op))
 		return -EIO;
 	return page->result;
-}
-
-static u32 *door_sequence(const struct door_state *state)
-{
-	return (void *)state->page + PERFCTR_SEQ_OFFSET;
-}
-
-/*
- * Readers are other CPUs, which need the order of the stores, and the thread
- * itself, which is interrupted by all of a change or by nothing of it. What
- * the VMM writes comes between: it is done when the doorbell's exit returns.
- */
-void door_change(struct door_state *state)
-{
-	u32 *seq = door_sequence(state);
-
-	if (state->changing++)
-		return;
-	WRITE_ONCE(*seq, *seq + 1);
-	smp_wmb();
-}
-
-void door_changed(struct door_state *state)
-{
-	u32 *seq = door_sequence(state);
-
-	if (--state->changing)
-		return;
-	smp_wmb();
-	WRITE_ONCE(*seq, *seq + 1);
 }
 
 static void door_set_cstatus(struct door_state *state, u32 cstatus)
@@ -151,20 +120,6 @@ int door_update_control(struct door_state *state)
 	}
 	door_changed(state);
 	return err;
-}
-
-/* Of a new state: what @from counts, which has no i-mode counters, from 0. */
-void door_copy_control(struct door_state *state, const struct door_state *from)
-{
-	unsigned int i;
-
-	state->control = from->control;
-	state->id = from->id;
-	state->cstatus = from->cstatus;
-	state->page->cstatus = from->cstatus;
-	state->page->k1.id = from->id;
-	for (i = 0; i < PERFCTR_MAX_COUNTERS; i++)
-		state->page->pmc[i].map = from->page->pmc[i].map;
 }
 
 static u64 door_id(const struct door_state *state)

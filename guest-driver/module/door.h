@@ -98,9 +98,8 @@ bool door_runs(const struct door_state *state);
 bool door_interrupts(const struct door_state *state);
 void door_stop(struct door_state *state);
 void door_start(struct door_state *state);
-void door_copy_control(struct door_state *state, const struct door_state *from);
 
-/* Around all changes of a page that somebody may have mapped. They nest. */
+/* sequence.c: around changes of a page that may be mapped; they nest */
 void door_change(struct door_state *state);
 void door_changed(struct door_state *state);
 

@@ -67,6 +67,22 @@ static void vperfctr_join(struct vperfctr *state, struct vperfctr *root,
 	raw_spin_unlock_irqrestore(&root->children.lock, flags);
 }
 
+/* What @from counts, which has no i-mode counters, from 0. */
+static void vperfctr_copy_control(struct door_state *to,
+				  const struct door_state *from)
+{
+	unsigned int i;
+
+	to->control = from->control;
+	to->id = from->id;
+	to->cstatus = from->cstatus;
+	to->page->cstatus = from->cstatus;
+	to->page->k1.id = from->id;
+	for (i = 0; i < PERFCTR_MAX_COUNTERS; i++)
+		to->page->pmc[i].map = from->page->pmc[i].map;
+	to->enabled = true;
+}
+
 /*
  * The current thread, whose state is @parent, has made @child, which has not run
  * yet. Must not sleep. The counters start with the task work that watches them.
@@ -91,8 +107,7 @@ void vperfctr_bequeath(struct vperfctr *parent, struct task_struct *child)
 	}
 	state->si_signo = parent->si_signo;
 	state->flags = parent->flags;
-	door_copy_control(&state->counters, &parent->counters);
-	state->counters.enabled = true;
+	vperfctr_copy_control(&state->counters, &parent->counters);
 	vperfctr_join(state, root, generation);
 	if (vperfctr_link(state, child)) {
 		vperfctr_leave(state);

@@ -120,7 +120,7 @@ fn processes() -> Result<()> {
 /// Also at once after a join, which does not wait for the whole of a thread's end.
 fn threads() -> Result<()> {
     let root = Root::start()?;
-    for _ in 0..10 {
+    for _ in 0..5 {
         root.is_exact(1, spins_in_a_thread)?;
     }
     Ok(())
@@ -175,7 +175,7 @@ fn that_outlive_their_parents() -> Result<()> {
 /// Families beside each other, on all processors, each child with a short life.
 fn everywhere() -> Result<()> {
     const PARENTS: u64 = 4;
-    const CHILDREN: u64 = 15;
+    const CHILDREN: u64 = 10;
     Root::start()?.is_exact_with(&[1, 1, 100, 50_000, 7], PARENTS * CHILDREN, |length| {
         let child = || Forked::start(|| spins(length)).is_ok_and(|child| child.succeeds().is_ok());
         let parent = || (0..CHILDREN).all(|_| child());

@@ -21,6 +21,8 @@ pub(super) const CHECKS: &[Check] = &[
 const STATES: usize = 10_000;
 /// Threads that end with their counters still attached.
 const THREADS: usize = 5_000;
+/// Threads that end with counters that they inherited.
+const HEIRS: usize = 2_500;
 /// What a guest's free memory may shrink by for reasons of its own.
 const ALLOWED_KB: i64 = 10_000;
 
@@ -73,7 +75,7 @@ fn inheriting_threads() -> Result<()> {
         let measured = Measured::start()?;
         let inheriting = VperfctrControl { flags: flag::INHERIT, ..control() };
         measured.state.control(&inheriting)?;
-        for _ in 0..THREADS {
+        for _ in 0..HEIRS {
             thread::spawn(|| ()).join().ok().context("the thread panicked")?;
         }
         measured.state.unlink()?;

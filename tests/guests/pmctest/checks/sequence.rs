@@ -90,7 +90,7 @@ fn watched(
     change: impl Fn(&Vperfctr) -> Result<()> + Sync,
     look: impl Fn(&StatePage) -> Result<()>,
 ) -> Result<()> {
-    const LOOKS: usize = 300_000;
+    const LOOKS: usize = 100_000;
     let done = AtomicBool::new(false);
     let (give, take) = std::sync::mpsc::channel();
     thread::scope(|scope| {
@@ -162,7 +162,7 @@ fn without_the_tsc() -> Result<()> {
         without.cpu_control.tsc_on = 0;
         counters.control(&without)?;
         let mut last = 0;
-        for round in 0..3_000 {
+        for round in 0..1_000 {
             if round % 100 == 0 {
                 sched_yield();
             }

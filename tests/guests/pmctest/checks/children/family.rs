@@ -200,7 +200,7 @@ pub(in super::super) fn after_exec() -> Result<()> {
 fn killed() -> Result<()> {
     let references = references()?;
     let root = Root::start()?;
-    for delay in 0..20 {
+    for delay in 0..10 {
         let (mut ended, ends) = pipe()?;
         let forks = || loop {
             if Forked::start(|| true).is_ok_and(|child| child.succeeds().is_err()) {
@@ -209,7 +209,7 @@ fn killed() -> Result<()> {
         };
         let before = root.state.children_sums()?;
         let family: Vec<Forked> = (0..3).map(|_| Forked::start(forks)).collect::<Result<_>>()?;
-        thread::sleep(Duration::from_micros(500 * delay));
+        thread::sleep(Duration::from_micros(1_000 * delay));
         family.iter().for_each(Forked::kill);
         for child in family {
             equal("what ended the child", child.wait(), libc::SIGKILL)?;

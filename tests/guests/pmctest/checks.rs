@@ -4,13 +4,17 @@ mod calls;
 mod control;
 mod door;
 mod exact;
+mod forbidden;
+mod global;
 mod info;
 mod inherit;
+mod ioctl;
 mod leak;
 mod lifetime;
 mod mapping;
 mod overflow;
 mod pointers;
+mod thirty_two;
 mod tracee;
 
 use anyhow::{Result, bail};
@@ -28,11 +32,15 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         inherit::CHECKS,
         exact::CHECKS,
         tracee::CHECKS,
+        thirty_two::CHECKS,
+        global::CHECKS,
         leak::CHECKS,
         door::CHECKS,
+        forbidden::CHECKS,
     ]
     .into_iter()
     .flatten()
+    .chain(ioctl::checks())
     .chain(overflow::checks())
 }
 

@@ -15,6 +15,7 @@ mod checks;
 mod expect;
 mod interrupting;
 mod measured;
+mod older;
 
 use std::process::ExitCode;
 use std::thread;

@@ -122,6 +122,7 @@ fn affinity() -> Result<()> {
     Measured { state }.is_exact()?;
 
     let state = Vperfctr::open(0, false)?;
+    state.stop()?;
     go_to(&[1])?;
     refused("counters where no CPU is left", state.control(&control()), Errno::INVAL)?;
     equal("CPUs then", allowed()?, vec![1])?;

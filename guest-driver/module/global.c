@@ -195,14 +195,16 @@ static void global_end(void)
 {
 	int cpu;
 
-	cpus_read_lock();
-	global_on = false;
-	on_each_cpu(global_detach, NULL, 1);
-	cpus_read_unlock();
+	if (global_on) {
+		cpus_read_lock();
+		global_on = false;
+		on_each_cpu(global_detach, NULL, 1);
+		cpus_read_unlock();
+		release_from_cpus();
+		module_put(THIS_MODULE);
+	}
 	for_each_possible_cpu(cpu)
 		per_cpu_ptr(global_counters, cpu)->enabled = false;
-	release_from_cpus();
-	module_put(THIS_MODULE);
 }
 
 /* With the mutex. All CPUs or none. */
@@ -246,8 +248,7 @@ long gperfctr_stop(void)
 	if (!perfmon_capable())
 		return -EPERM;
 	mutex_lock(&global_mutex);
-	if (global_on)
-		global_end();
+	global_end();
 	mutex_unlock(&global_mutex);
 	return 0;
 }

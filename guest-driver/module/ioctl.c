@@ -34,8 +34,12 @@ static long ioctl_common(unsigned int cmd, void __user *uarg)
 	case PERFCTR_INFO:
 		return ioctl_info(uarg);
 	case PERFCTR_CPUS:
-		return perfctr_info(NULL, uarg, NULL);
 	case PERFCTR_CPUS_FORBIDDEN:
+		/* To the call it would mean that nothing is asked for. */
+		if (!uarg)
+			return -EFAULT;
+		if (cmd == PERFCTR_CPUS)
+			return perfctr_info(NULL, uarg, NULL);
 		return perfctr_info(NULL, NULL, uarg);
 	}
 	return -ENOTTY;

@@ -6,8 +6,11 @@ mod control;
 mod door;
 mod exact;
 pub(crate) mod file;
+mod forbidden;
+mod global;
 mod info;
 pub(crate) mod inherit;
+mod ioctl;
 pub(crate) mod leak;
 mod lifetime;
 mod mapping;
@@ -18,6 +21,7 @@ mod reading;
 mod samples;
 mod sequence;
 mod state;
+mod thirty_two;
 pub(crate) mod tracee;
 pub(crate) mod unprivileged;
 
@@ -42,11 +46,15 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         file::CHECKS,
         reading::CHECKS,
         unprivileged::CHECKS,
+        thirty_two::CHECKS,
+        global::CHECKS,
         leak::CHECKS,
         door::CHECKS,
+        forbidden::CHECKS,
     ]
     .into_iter()
     .flatten()
+    .chain(ioctl::checks())
     .chain(overflow::checks())
     .chain(samples::checks())
     .chain(children::checks())

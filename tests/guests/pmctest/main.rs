@@ -24,6 +24,7 @@ mod fuzz;
 mod interrupting;
 mod kernel_log;
 mod measured;
+mod older;
 #[cfg(test)]
 mod promises;
 mod random;

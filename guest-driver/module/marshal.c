@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Reading and writing structures as perfctr 2.6 passes them. */
 #include <linux/kernel.h>
+#include <linux/nospec.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -175,6 +176,7 @@ static int decode(void *to, const struct marshal_struct *desc, const u32 *words,
 		if (!field || field->wide != HEADER_WIDE(header) ||
 		    item >= field->items || width > nrwords - pos)
 			return -EPROTO;
+		item = array_index_nospec(item, field->items);
 		/* Little endian: two words are one of 64 bits. */
 		memcpy(to + offset + item * width * sizeof(u32), &words[pos],
 		       width * sizeof(u32));

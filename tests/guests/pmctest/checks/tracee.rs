@@ -250,7 +250,7 @@ fn unlink() -> Result<()> {
 
 /// The tracer samples the tracee, which knows nothing of it, to its end.
 fn samples() -> Result<()> {
-    const PERIOD: u32 = 50_021;
+    const PERIOD: u32 = 4_001;
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     tracee.go_on_until(STOP)?;
     let state = Vperfctr::open(tracee.tid(), true)?;

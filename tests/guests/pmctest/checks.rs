@@ -14,6 +14,7 @@ pub(crate) mod overflow;
 mod passed;
 mod pointers;
 mod reading;
+mod setuid;
 mod state;
 pub(crate) mod tracee;
 pub(crate) mod unprivileged;
@@ -38,6 +39,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         file::CHECKS,
         reading::CHECKS,
         unprivileged::CHECKS,
+        setuid::CHECKS,
         leak::CHECKS,
         door::CHECKS,
     ]
@@ -59,7 +61,8 @@ pub(crate) fn child(role: &str) -> Result<()> {
         unprivileged::COUNTER => unprivileged::counter(),
         unprivileged::NEIGHBOUR => unprivileged::neighbour(),
         unprivileged::PRYING => unprivileged::prying(),
-        unprivileged::SETUID => unprivileged::setuid(),
+        setuid::SETUID => setuid::program(),
+        setuid::TRACER => setuid::tracer(),
         crate::fuzz::ROLE => crate::fuzz::caller(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),

@@ -20,6 +20,7 @@ mod pointers;
 mod reading;
 mod samples;
 mod sequence;
+mod setuid;
 mod state;
 mod thirty_two;
 pub(crate) mod tracee;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         unprivileged::CHECKS,
         thirty_two::CHECKS,
         global::CHECKS,
+        setuid::CHECKS,
         leak::CHECKS,
         door::CHECKS,
         forbidden::CHECKS,
@@ -76,7 +78,8 @@ pub(crate) fn child(role: &str) -> Result<()> {
         unprivileged::COUNTER => unprivileged::counter(),
         unprivileged::NEIGHBOUR => unprivileged::neighbour(),
         unprivileged::PRYING => unprivileged::prying(),
-        unprivileged::SETUID => unprivileged::setuid(),
+        setuid::SETUID => setuid::program(),
+        setuid::TRACER => setuid::tracer(),
         crate::fuzz::ROLE => crate::fuzz::caller(),
         overflow::EXEC_DIES => overflow::exec_dies(),
         _ => bail!("there is no such role"),

@@ -7,6 +7,7 @@
 mod arena;
 mod calls;
 mod mappings;
+mod older_door;
 mod tracee;
 
 use std::env;

@@ -1,19 +1,16 @@
 //! Users without privileges: they count, and only what is theirs.
 
-#![allow(unsafe_code)] // ptrace and pidfd_getfd, and code between fork and exec.
+#![allow(unsafe_code)] // ptrace and pidfd_getfd.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::ptr::null_mut;
 
 use anyhow::{Context, Result, ensure};
-use libvperfctr::{Driver, Vperfctr, pass, sys};
+use libvperfctr::{Driver, Vperfctr, sys};
 use rustix::io::Errno;
 use tests::event::INSTRUCTIONS;
 use tests::workload::spin;
@@ -21,12 +18,11 @@ use tests::workload::spin;
 use crate::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{Interrupted, Then};
-use crate::measured::{INSTRUCTIONS_AT, Measured, control};
+use crate::measured::Measured;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "unprivileged-counts", run: counts },
     Check { name: "unprivileged-not-anothers", run: not_anothers },
-    Check { name: "unprivileged-not-of-setuid-programs", run: not_of_setuid_programs },
 ];
 
 /// A child that counts, as a user who may do nothing.
@@ -35,9 +31,6 @@ pub(super) const COUNTER: &str = "unprivileged-counter";
 pub(super) const NEIGHBOUR: &str = "unprivileged-neighbour";
 /// A child that wants to see what the neighbour counts.
 pub(super) const PRYING: &str = "unprivileged-prying";
-/// What a setuid program finds.
-pub(super) const SETUID: &str = "unprivileged-setuid";
-
 /// "nobody" and "nogroup".
 pub(crate) const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 1000;
@@ -51,7 +44,7 @@ pub(crate) fn role_of(user: u32, role: &str) -> Command {
     command
 }
 
-fn succeeds(command: &mut Command) -> Result<()> {
+pub(super) fn succeeds(command: &mut Command) -> Result<()> {
     let status = command.status().context("the child did not start")?;
     ensure!(status.success(), "the child failed ({status}); its message is on standard error");
     Ok(())
@@ -142,62 +135,4 @@ pub(super) fn prying() -> Result<()> {
         ensure!(unsafe { sys::read(own, &mut sums, null_mut()) }.is_err(), "descriptor {number} can be read");
     }
     Measured::start()?.is_exact()
-}
-
-/// Counters survive an exec, but not into a program that may do more than its caller: what it does is its own affair.
-fn not_of_setuid_programs() -> Result<()> {
-    let copy = Copy::new()?;
-    let (ours, theirs) = UnixStream::pair()?;
-    let mut command = Command::new(&copy.0);
-    command.args(["--child", SETUID]).uid(NOBODY).gid(NOBODY).stdin(OwnedFd::from(theirs));
-    // SAFETY: only system calls between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            let errno = |error: libvperfctr::Error| io::Error::from(error.errno());
-            let state = Vperfctr::open(0, true).map_err(errno)?;
-            state.control(&control()).map_err(errno)?;
-            pass::send(io::stdin(), state.as_fd())
-        });
-    }
-    let mut child = command.spawn()?;
-    drop(command);
-    let state = Vperfctr::from(pass::receive(&ours).context("no descriptor came from the child")?);
-    let status = child.wait()?;
-    ensure!(status.success(), "the setuid program failed ({status})");
-    let sums = state.sums()?;
-    ensure!(
-        sums.pmc[INSTRUCTIONS_AT] < SETUID_ITERATIONS,
-        "{} instructions of a setuid program were counted for its caller",
-        sums.pmc[INSTRUCTIONS_AT]
-    );
-    equal("its counters", state.map()?.state().cstatus, 0)
-}
-
-/// Iterations of [`setuid`]: more than all instructions from the control to the exec.
-const SETUID_ITERATIONS: u64 = 10_000_000;
-
-/// In the child after the exec: root, started by nobody.
-pub(super) fn setuid() -> Result<()> {
-    equal("the effective user", rustix::process::geteuid().as_raw(), 0)?;
-    equal("the real user", rustix::process::getuid().as_raw(), NOBODY)?;
-    spin(SETUID_ITERATIONS);
-    refused("read of the caller's counters", Vperfctr::open(0, false)?.read(), Errno::INVAL)
-}
-
-/// A copy of this program that is root's whoever starts it. Not in /tmp, which is mounted nosuid.
-struct Copy(PathBuf);
-
-impl Copy {
-    fn new() -> Result<Self> {
-        let copy = Self(PathBuf::from(format!("/pmctest-setuid-{}", std::process::id())));
-        fs::copy("/proc/self/exe", &copy.0).with_context(|| format!("{}", copy.0.display()))?;
-        fs::set_permissions(&copy.0, fs::Permissions::from_mode(0o4755))?;
-        Ok(copy)
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }

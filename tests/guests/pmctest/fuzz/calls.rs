@@ -9,8 +9,9 @@ use anyhow::{Result, ensure};
 use libvperfctr::layout::{VPERFCTR_READ_CHILDREN, VperfctrControl, syscall};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::arena::{Arena, LONGEST};
+use super::arena::Arena;
 use super::mappings::Mappings;
+use super::older_door;
 use super::tracee::Tracee;
 use crate::checks::calls::call_i386;
 use crate::random::Random;
@@ -33,6 +34,8 @@ pub(super) struct Caller {
     /// Descriptors of everything else, and of nothing.
     others: Vec<i32>,
     _files: Vec<OwnedFd>,
+    /// The older door, where there is one.
+    device: Option<File>,
     /// Calls, and of them those that the kernel accepted.
     made: [u64; NAMES.len()],
     accepted: [u64; NAMES.len()],
@@ -53,8 +56,6 @@ impl Caller {
             .collect::<Result<_, _>>()?;
         let (read, write) = rustix::pipe::pipe()?;
         files.extend([read, write, rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::empty())?]);
-        // The older door, where there is one.
-        files.extend(File::open("/dev/perfctr").map(OwnedFd::from));
         let mut others: Vec<i32> = files.iter().map(AsRawFd::as_raw_fd).collect();
         others.extend([-1, 1_000_000, i32::MIN, i32::MAX]);
         Ok(Self {
@@ -65,6 +66,7 @@ impl Caller {
             states: Vec::new(),
             others,
             _files: files,
+            device: File::open("/dev/perfctr").ok(),
             made: [0; NAMES.len()],
             accepted: [0; NAMES.len()],
         })
@@ -246,39 +248,33 @@ impl Caller {
 
     /// Numbers of both doors, and of none; arguments as the older one has them, or anything.
     fn ioctl(&mut self) -> bool {
+        let control = self.control();
         let random = &mut self.random;
-        let mut argument = [0u32; LONGEST / 4];
-        argument[0] = random.one_of(&[0, 2, 64, 254, 1 << 20, u32::MAX]);
-        argument[1] = random.one_of(&[0, 2, 64, 254, 1 << 20, u32::MAX]);
-        for word in &mut argument[2..] {
-            let any = random.next() as u32;
-            *word = match random.below(4) {
-                // A header: tag, item, type.
-                0 | 1 => {
-                    (random.below(52) as u32) << 16 | (random.below(20) as u32) << 1 | random.below(2) as u32
-                }
-                2 => random.below(5) as u32,
-                _ => random.one_of(&[0x41_00C0, 0x51_00C0, 0xFFFF_F000, any]),
-            };
-        }
-        let number = random.below(0x44) as u32;
-        let size = random.one_of(&[0, 4, 8, 152, 348, 0x3FFF]);
-        let command = match random.below(6) {
-            0 => VPERFCTR_READ_CHILDREN,
-            1 => random.next() as u32,
-            2..4 => 0xD000 | number,
-            _ => random.one_of(&[1, 2, 3]) << 30 | size << 16 | 0xD000 | number,
+        let argument = match random.below(3) {
+            0 => older_door::nonsense(random),
+            _ => older_door::control(random, &control),
         };
-        let small = random.one_of(&[0, 1, self.tracee.tid() as u64, u64::MAX]);
-        let pointer = self.arena.pointer(&mut self.random, argument.as_bytes());
-        let value = if self.random.below(3) == 0 { small } else { pointer };
-        let fd = self.fd();
+        let any = random.next() as u32;
+        let size = random.one_of(&[0, 4, 8, 12, 152, 348, 0x3FFF]);
+        let command = match random.below(8) {
+            0 => VPERFCTR_READ_CHILDREN,
+            1 => any,
+            2 => random.one_of(&[0, 1, 2, 3]) << 30 | size << 16 | 0xD000 | any & 0x7F,
+            _ => random.one_of(&older_door::COMMANDS),
+        };
+        let makes_states = command == older_door::CREAT || command == older_door::OPEN;
+        let small = random.one_of(&[0, 0, 1, self.tracee.tid() as u64, u64::MAX]);
+        let by_value = random.below(8) < if makes_states { 7 } else { 1 };
+        let pointer = self.arena.pointer(random, argument.as_bytes());
+        let device = self.device.as_ref().map(AsRawFd::as_raw_fd);
+        let fd = match device {
+            Some(device) if self.random.below(3) == 0 || makes_states => device,
+            _ => self.fd(),
+        };
         // SAFETY: a pointer into the arena, or to nothing. The other descriptors are of files whose ioctls, if they had
         // any with such numbers, would find the same.
-        let answer = unsafe { libc::ioctl(fd, command.into(), value) };
-        // Of the older door's.
-        let makes_states = command == 0xD006 || command == 0xD007;
-        if makes_states && answer >= 0 {
+        let answer = unsafe { libc::ioctl(fd, command.into(), if by_value { small } else { pointer }) };
+        if makes_states && answer >= 0 && Some(fd) == device {
             self.keep(answer);
         }
         answer >= 0

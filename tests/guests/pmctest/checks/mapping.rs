@@ -125,7 +125,9 @@ fn rest_is_zero() -> Result<()> {
         let state = SEQ_OFFSET + size_of::<u32>();
         let gap = page.cast::<u8>().add(size_of::<CpuState>()).cast::<u64>().read_volatile();
         ensure!(gap == 0, "{gap:#x} before the sequence count");
-        slice::from_raw_parts(page.cast::<u8>().add(state), PAGE - state).to_vec()
+        let rest = slice::from_raw_parts(page.cast::<u8>().add(state), PAGE - state).to_vec();
+        munmap(page, PAGE)?;
+        rest
     };
     match rest.iter().position(|&byte| byte != 0) {
         None => Ok(()),

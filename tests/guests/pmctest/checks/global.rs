@@ -181,6 +181,10 @@ fn not_for_everybody() -> Result<()> {
     // SAFETY: the system call, unlike the C library's function, changes this thread alone. It ends with the check.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
     ensure!(done == 0, "cannot become nobody");
+    // The kernel makes the whole process unfit for dumps then, which later checks are about.
+    // SAFETY: no memory involved.
+    let done = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+    ensure!(done == 0, "PR_SET_DUMPABLE");
     refused("CONTROL", older::global_control(&device, 0, &instructions()), Errno::PERM)?;
     refused("READ", older::pass(&device, nr::GLOBAL_READ, &[], 0, older::ROOM), Errno::PERM)?;
     refused("START", older::plain(&device, nr::GLOBAL_START, 0), Errno::PERM)?;

@@ -20,6 +20,8 @@ pub(crate) struct Guest {
     /// As `--pmu` has it.
     pub(crate) pmu: &'static str,
     pub(crate) tool: Tool,
+    /// Words for its kernel.
+    pub(crate) append: &'static str,
     pub(crate) cases: &'static [Case],
     /// After the cases, and what perfvisor's status is to be then.
     pub(crate) last_command: &'static str,
@@ -45,6 +47,7 @@ impl Guest {
             vcpus,
             pmu,
             tool: Tool::Perf,
+            append: "",
             cases: perf::CASES,
             last_command: "exit 0",
             status: 0,
@@ -61,6 +64,7 @@ impl Guest {
             vcpus: 4,
             pmu: "k8",
             tool: Tool::Pmctest,
+            append: DEBUGGING,
             cases: long_runs::CASES,
             last_command: "exit 0",
             status: 0,
@@ -95,6 +99,10 @@ impl Guest {
     }
 }
 
+/// What Debian's kernels have to find mistakes with: allocations with red zones and poison, guard pages around some of
+/// them (6.12), and preemption wherever it is possible.
+const DEBUGGING: &str = "slub_debug=FZPU kfence.sample_interval=20 preempt=full";
+
 pub(crate) static ALL: [Guest; 11] = [
     Guest {
         name: "test-6.12-two-vcpus",
@@ -102,6 +110,7 @@ pub(crate) static ALL: [Guest; 11] = [
         vcpus: 2,
         pmu: "k8",
         tool: Tool::Pmctest,
+        append: "",
         cases: &[
             exact::CASE,
             side_by_side::CASE,
@@ -122,6 +131,7 @@ pub(crate) static ALL: [Guest; 11] = [
         vcpus: 1,
         pmu: "auto",
         tool: Tool::Pmctest,
+        append: "",
         cases: &[exact::CASE, side_by_side::CASE],
         last_command: "exit 7",
         status: 7,
@@ -134,6 +144,7 @@ pub(crate) static ALL: [Guest; 11] = [
         vcpus: 2,
         pmu: "k8",
         tool: Tool::Pmctest,
+        append: "",
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE],
         last_command: "kill -KILL $$",
         status: 128 + 9,

@@ -10,6 +10,7 @@ pub(crate) mod side_by_side;
 pub(crate) mod statuses;
 
 mod benchmark;
+mod host_module;
 mod lab_counters;
 mod models;
 mod power;
@@ -33,6 +34,8 @@ type CommandLineTest = fn() -> Result<()>;
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("lab-counters", lab_counters::count_exactly),
     ("benchmark", benchmark::costs),
+    ("host-module", host_module::by_itself),
+    ("host-module-and-perf", host_module::conflicts),
     ("streams", streams::streams),
     ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),

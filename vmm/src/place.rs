@@ -21,5 +21,8 @@ pub fn obstacle(needs_counters: bool, needs_speed: bool) -> Option<Obstacle> {
     if !needs_counters {
         return None;
     }
+    if vpmu::module::hold().is_ok() {
+        return None;
+    }
     vpmu::perf::probe().err().map(|e| Obstacle::NoPmu(e.to_string()))
 }

@@ -183,11 +183,15 @@ static void switch_fork(void *unused, struct task_struct *parent,
 static void switch_exec(void *unused, struct task_struct *task, pid_t old_pid,
 			struct linux_binprm *bprm)
 {
-	struct vperfctr *state = vperfctr_of(task);
+	/* Also one that the thread's tracer has given it within this call. */
+	struct vperfctr *state = vperfctr_find(task);
 
-	if (state && (state->flags & VPERFCTR_CONTROL_CLOEXEC ||
-		      get_dumpable(task->mm) != SUID_DUMP_USER))
+	if (!state)
+		return;
+	if (state->flags & VPERFCTR_CONTROL_CLOEXEC ||
+	    get_dumpable(task->mm) != SUID_DUMP_USER)
 		vperfctr_unlink_self(state);
+	vperfctr_put(state);
 }
 
 static void switch_exit_thread(void *unused, struct task_struct *task)

@@ -71,21 +71,21 @@ impl Recipe<'_> {
         artefact::ensure(&self.layout.guest_initramfs(series), &key, |file| {
             let step = Step::begin(format!("initramfs for guests with {}", series.name));
             let mut tree = self.base()?;
-            self.add_modules(&mut tree, series, &kernels::GUEST, Some(&driver.0))?;
+            self.add_modules(&mut tree, series, &kernels::GUEST, &driver.0)?;
             write(&tree, file, step)
         })?;
         Ok(key)
     }
 
     /// Makes sure the initramfs of the lab machine is in the cache. It carries the guests' images, each given with
-    /// the key of its initramfs; the lab's own kernel is one of theirs.
-    pub fn setup_lab(&self, guests: &[(Series, Key)]) -> Result<()> {
-        let key = self.inputs("lab initramfs")?;
+    /// the key of its initramfs; the lab's own kernel is one of theirs. `module` is the host module for that kernel.
+    pub fn setup_lab(&self, guests: &[(Series, Key)], module: &(PathBuf, Key)) -> Result<()> {
+        let key = self.inputs("lab initramfs")?.key(&module.1);
         let key = guests.iter().fold(key, |inputs, (series, key)| inputs.text(series.name).key(key));
         artefact::ensure(&self.layout.lab_initramfs(), &key.finish(), |file| {
             let step = Step::begin("initramfs of the lab machine");
             let mut tree = self.base()?;
-            self.add_modules(&mut tree, &series::DEFAULT, &kernels::LAB, None)?;
+            self.add_modules(&mut tree, &series::DEFAULT, &kernels::LAB, &module.0)?;
             let inside = Layout::at(LAB_CACHE);
             for (series, _) in guests {
                 for name in ["bzImage", "release", "initramfs.cpio"] {
@@ -138,7 +138,7 @@ impl Recipe<'_> {
         tree: &mut Tree,
         series: &Series,
         set: &ModuleSet,
-        driver: Option<&Path>,
+        own: &Path,
     ) -> Result<()> {
         let folder = self.layout.kernel_modules(series);
         let list = folder.join(format!("{}.load", set.name));
@@ -155,9 +155,7 @@ impl Recipe<'_> {
             let (name, options) = line.split_once(' ').unwrap_or((line, ""));
             add(&folder.join(name), options)?;
         }
-        if let Some(driver) = driver {
-            add(driver, "")?;
-        }
+        add(own, "")?;
         tree.file(MODULES_LOAD, 0o644, load)
     }
 }

@@ -4,7 +4,7 @@
 //! $PERFVISOR_CACHE, else $XDG_CACHE_HOME/perfvisor, else ~/.cache/perfvisor
 //!   kernels/<series>/   bzImage  release  initramfs.cpio  modules/
 //!   headers/<series>/   an unpacked header tree, and kdir: the KDIR to build modules against
-//!   drivers/<series>/   the guest module built for it
+//!   drivers/<series>/   the modules built for it: the guest driver, and the host's
 //!   lab/                machine/{qemu-system-x86_64, firmware/}  initramfs.cpio
 //!   perf/               Linux's perf with its libraries
 //!   archive/            downloaded packages, their pinned versions, private apt state

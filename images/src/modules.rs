@@ -26,9 +26,14 @@ pub fn guest_driver(repository: &Path) -> ModuleSource {
     ModuleSource { name: "perfctr", folder: repository.join("guest-driver/module") }
 }
 
+/// The module of this repository that counts for a host's VMMs.
+pub fn host_module(repository: &Path) -> ModuleSource {
+    ModuleSource { name: "perfctr_host", folder: repository.join("vpmu/host-module") }
+}
+
 /// All modules of this repository.
 pub fn all(repository: &Path) -> Vec<ModuleSource> {
-    vec![guest_driver(repository)]
+    vec![guest_driver(repository), host_module(repository)]
 }
 
 impl ModuleSource {

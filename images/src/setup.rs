@@ -37,7 +37,9 @@ impl Setup {
         }
         perf::setup(&self.layout, &archive)?;
         lab::setup(&self.layout, &archive, &lab::patch(&self.repository))?;
-        recipe.setup_lab(&guests)
+        let headers = headers::setup(&series::DEFAULT, &self.layout, &archive)?;
+        let module = modules::host_module(&self.repository).setup(&series::DEFAULT, &self.layout, &headers)?;
+        recipe.setup_lab(&guests, &module)
     }
 
     /// All of one guest kernel; returns the key of its initramfs, which depends on everything else.

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Counting: value = sum + (now - start), with as few register writes as can be.
+ *
+ * a-mode counters are left running when their thread is switched out: nobody's
+ * guest runs until another thread is switched in, which takes differences of its
+ * own. i-mode counters are stopped, or another guest would make them overflow;
+ * and as a stopped counter keeps its value, it is restarted where it was when
+ * the thread comes back to that processor and nobody used it meanwhile.
+ *
+ * Everything here runs on the processor of the thread with interrupts off; only
+ * the overflow NMI may come between.
+ */
+#include <linux/atomic.h>
+#include <linux/bitops.h>
+#include <linux/irqflags.h>
+#include <linux/jiffies.h>
+#include <linux/percpu.h>
+#include <linux/smp.h>
+#include <asm/msr.h>
+#include <asm/tlbflush.h>
+
+#include "host.h"
+
+#define EVNTSEL_INT	ARCH_PERFMON_EVENTSEL_INT
+
+DEFINE_PER_CPU(struct host_cpu, host_cpu);
+static atomic64_t last_id = ATOMIC64_INIT(0);
+
+static bool is_imode(const struct host_vcpu *v, unsigned int i)
+{
+	return v->imode & BIT(i);
+}
+
+static u64 counter_read(unsigned int i)
+{
+	u64 count;
+
+	rdpmcl(i, count);
+	return count & width_mask();
+}
+
+static void counter_write(struct host_cpu *c, struct host_vcpu *v,
+			  unsigned int i, u64 count)
+{
+	wrmsrl(pmu.perfctr_msr + i * pmu.msr_step, count);
+	c->holds[i] = 0;
+	(*v->writes)++;
+}
+
+static void evntsel_write(struct host_cpu *c, struct host_vcpu *v,
+			  unsigned int i, u64 evntsel)
+{
+	if (c->evntsel[i] == evntsel) {
+		v->state->avoided++;
+		return;
+	}
+	wrmsrl(pmu.evntsel_msr + i * pmu.msr_step, evntsel);
+	c->evntsel[i] = evntsel;
+	if (evntsel)
+		c->holds[i] = 0;
+	(*v->writes)++;
+}
+
+/* An i-mode counter starts below zero: it has rung when it is not. */
+static bool is_positive(u64 count)
+{
+	return !(count >> (pmu.width - 1));
+}
+
+/*
+ * For the NMI. One that is switched over just now is not asked: its guest does
+ * not run.
+ */
+bool counter_has_rung(struct host_cpu *c, unsigned int i)
+{
+	return c->evntsel[i] & EVNTSEL_INT && is_positive(counter_read(i));
+}
+
+/* Take what it has counted into the sum. */
+static void counter_sum(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
+{
+	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
+	u64 now = counter_read(i);
+
+	if (is_imode(v, i) && is_positive(now) &&
+	    !test_and_set_bit(i, &v->rung))
+		overflow_late(c, v);
+	pmc->sum += (now - pmc->start) & width_mask();
+	pmc->start = now;
+}
+
+static void counter_suspend(struct host_cpu *c, struct host_vcpu *v,
+			    unsigned int i)
+{
+	if (is_imode(v, i)) {
+		evntsel_write(c, v, i, 0);
+		c->holds[i] = v->serial;
+	}
+	counter_sum(c, v, i);
+	v->state->pmc[i].map = 0;
+}
+
+static void counter_resume(struct host_cpu *c, struct host_vcpu *v,
+			   unsigned int i)
+{
+	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
+
+	if (is_imode(v, i)) {
+		if (v->isuspend_cpu != smp_processor_id() ||
+		    c->holds[i] != v->serial) {
+			/* What ran there must not run on from our value. */
+			if (c->evntsel[i])
+				evntsel_write(c, v, i, 0);
+			counter_write(c, v, i, pmc->start);
+		}
+		evntsel_write(c, v, i, v->evntsel[i] | EVNTSEL_INT);
+	} else {
+		if (c->id == v->id)
+			v->state->avoided++;
+		else
+			evntsel_write(c, v, i, v->evntsel[i]);
+		pmc->start = counter_read(i);
+	}
+	pmc->map = i + 1;
+	c->touched |= BIT(i);
+}
+
+/* Another set of a-mode event selects than any there was. */
+static void new_id(struct host_vcpu *v)
+{
+	v->id = atomic64_inc_return(&last_id);
+}
+
+/* To be resumed as i-mode counter that rings after as many events. */
+static void become_imode(struct host_vcpu *v, unsigned int i, u64 after)
+{
+	v->imode |= BIT(i);
+	v->state->pmc[i].start = -after & width_mask();
+	v->isuspend_cpu = -1;
+	new_id(v);
+}
+
+/* One that has rung counts on, and nothing is expected of it. */
+static void become_amode(struct host_vcpu *v, unsigned int i)
+{
+	v->imode &= ~BIT(i);
+	clear_bit(i, &v->rung);
+	v->alarm[i] = ALARM_NONE;
+	new_id(v);
+}
+
+/* After a look at a suspended counter: is it to ring, now or soon? */
+static void counter_settle(struct host_vcpu *v, unsigned int i)
+{
+	u64 sum = v->state->pmc[i].sum;
+
+	if (is_imode(v, i)) {
+		if (test_bit(i, &v->rung))
+			become_amode(v, i);
+	} else if (v->alarm[i] != ALARM_NONE) {
+		if (sum >= v->alarm[i]) {
+			v->alarm[i] = ALARM_NONE;
+			irq_work_queue(&v->kick);
+		} else if (v->alarm[i] - sum < ALARM_NEAR) {
+			become_imode(v, i, v->alarm[i] - sum);
+		}
+	}
+}
+
+void counters_suspend(struct host_vcpu *v)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	unsigned int i;
+
+	v->writes = &v->state->switch_writes;
+	v->isuspend_cpu = smp_processor_id();
+	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
+		counter_suspend(c, v, i);
+	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
+		counter_settle(v, i);
+	v->state->cpu = -1;
+	v->state->seq++;
+	c->vcpu = NULL;
+	/* Other threads cannot see what this processor's counters hold. */
+	if (!v->pce)
+		cr4_clear_bits_irqsoff(X86_CR4_PCE);
+}
+
+/* Nobody reads by RDPMC what another user's guests did. */
+static void counters_clear(struct host_cpu *c, struct host_vcpu *v)
+{
+	unsigned int i;
+
+	for (i = 0; i < pmu.counters; i++) {
+		if (!(c->touched & BIT(i)))
+			continue;
+		counter_write(c, v, i, 0);
+		/* One that runs on counts what this user does. */
+		if (!c->evntsel[i])
+			c->touched &= ~BIT(i);
+	}
+}
+
+void counters_resume(struct host_vcpu *v)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	unsigned int i;
+
+	if (!c->started || READ_ONCE(v->dead))
+		return;
+	v->writes = &v->state->switch_writes;
+	if (c->touched && !uid_eq(c->user, v->user))
+		counters_clear(c, v);
+	c->user = v->user;
+	c->vcpu = v;
+	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
+		counter_resume(c, v, i);
+	c->id = v->id;
+	v->pce = cr4_read_shadow() & X86_CR4_PCE;
+	if (!v->pce)
+		cr4_set_bits_irqsoff(X86_CR4_PCE);
+	v->state->cpu = smp_processor_id();
+	v->state->switches++;
+	v->state->seq++;
+	if (!timer_pending(&c->timer))
+		mod_timer(&c->timer, jiffies + SAMPLING_PERIOD);
+}
+
+/* Have counter @i, which is suspended, go on as it is now. */
+static void counter_restart(struct host_cpu *c, struct host_vcpu *v,
+			    unsigned int i)
+{
+	counter_resume(c, v, i);
+	/* The other a-mode counters have been right all the time. */
+	c->id = v->id;
+}
+
+void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	struct perfctr_host_state *state = v->state;
+	bool running = c->vcpu == v;
+
+	v->writes = &state->control_writes;
+	if (running && v->loaded & BIT(i))
+		counter_suspend(c, v, i);
+	become_amode(v, i);
+	v->evntsel[i] = evntsel;
+	v->alarm[i] = PERFCTR_HOST_LONGEST_ALARM;
+	state->pmc[i] = (struct perfctr_host_pmc){};
+	if (evntsel) {
+		v->loaded |= BIT(i);
+		if (running)
+			counter_restart(c, v, i);
+	} else {
+		v->loaded &= ~BIT(i);
+	}
+	state->seq++;
+}
+
+void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	bool running = c->vcpu == v;
+	bool rearmed = is_imode(v, i) && after < ALARM_NEAR;
+
+	v->writes = &v->state->control_writes;
+	if (running && rearmed) {
+		/* Its guest does not run: it may be written as it is. */
+		counter_sum(c, v, i);
+		clear_bit(i, &v->rung);
+		v->state->pmc[i].start = -after & width_mask();
+		counter_write(c, v, i, v->state->pmc[i].start);
+	} else {
+		if (running)
+			counter_suspend(c, v, i);
+		become_amode(v, i);
+		if (after < ALARM_NEAR)
+			become_imode(v, i, after);
+		if (running)
+			counter_restart(c, v, i);
+	}
+	v->alarm[i] = v->state->pmc[i].sum + after;
+	v->state->seq++;
+}
+
+static void counters_look(struct host_cpu *c, struct host_vcpu *v)
+{
+	unsigned int i;
+
+	v->writes = &v->state->control_writes;
+	for_each_set_bit(i, &v->loaded, MAX_COUNTERS) {
+		counter_sum(c, v, i);
+		if (is_imode(v, i))
+			continue;
+		counter_settle(v, i);
+		if (is_imode(v, i))
+			counter_restart(c, v, i);
+	}
+	v->state->seq++;
+}
+
+/*
+ * Of a thread that is never switched, the counters must not go round unseen, nor
+ * a far alarm pass. In a softirq, maybe on another processor than it was set on.
+ */
+void counters_sample(struct timer_list *timer)
+{
+	struct host_cpu *c;
+	unsigned long flags;
+
+	local_irq_save(flags);
+	c = this_cpu_ptr(&host_cpu);
+	if (c->vcpu) {
+		counters_look(c, c->vcpu);
+		mod_timer(&c->timer, jiffies + SAMPLING_PERIOD);
+	}
+	local_irq_restore(flags);
+}

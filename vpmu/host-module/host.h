@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the parts of the module share. */
+#ifndef HOST_H
+#define HOST_H
+
+#include <linux/bits.h>
+#include <linux/build_bug.h>
+#include <linux/irq_work.h>
+#include <linux/percpu-defs.h>
+#include <linux/preempt.h>
+#include <linux/refcount.h>
+#include <linux/sched.h>
+#include <linux/stddef.h>
+#include <linux/timer.h>
+#include <linux/types.h>
+#include <linux/uidgid.h>
+#include <asm/perf_event.h>
+
+#include "perfctr_host.h"
+
+#define MAX_COUNTERS	PERFCTR_HOST_MAX_COUNTERS
+
+/* An alarm that nobody set. */
+#define ALARM_NONE	U64_MAX
+/*
+ * A counter whose alarm is nearer than this interrupts at it: i-mode. Any other
+ * is a-mode, and looked at every SAMPLING_PERIOD. No processor counts as much
+ * in many of them.
+ */
+#define ALARM_NEAR	BIT_ULL(36)
+#define SAMPLING_PERIOD	(HZ / 4)
+
+/* The processor's counters; all processors of a machine are alike. */
+struct host_pmu {
+	unsigned int counters;
+	unsigned int width;
+	unsigned int evntsel_msr, perfctr_msr, msr_step;
+	unsigned int global_ctl_msr, global_clr_msr;	/* 0: has none */
+	u64 evntsel;		/* bits that a VMM may choose */
+	u64 guest_only;		/* the bit that leaves the host out */
+};
+
+extern struct host_pmu pmu;
+
+/* The counters of one virtual CPU. */
+struct host_vcpu {
+	struct perfctr_host_state *state;	/* a page */
+	u64 id;			/* of the set of a-mode event selects */
+	u64 serial;		/* never given twice */
+	unsigned long loaded;	/* counters that are not empty */
+	u32 imode;		/* of these: with a near alarm */
+	unsigned long rung;	/* of these: have overflowed */
+	u64 evntsel[MAX_COUNTERS];
+	u64 alarm[MAX_COUNTERS];	/* a sum */
+	int isuspend_cpu;	/* where i-mode counters were stopped last */
+	bool pce;		/* user space could use RDPMC before */
+	bool dead;		/* the file is closed */
+	u64 *writes;		/* where MSR writes are counted now */
+
+	struct task_struct *task;
+	kuid_t user;
+	int signo;
+	struct preempt_notifier notifier;
+	struct irq_work kick;
+	refcount_t refs;	/* the file's, and the thread's */
+};
+
+/* One processor. */
+struct host_cpu {
+	struct host_vcpu *vcpu;	/* who counts */
+	u64 id;			/* of the last a-mode event selects */
+	bool started;
+	bool late;		/* an overflow was seen before its NMI */
+	unsigned long late_until;
+	kuid_t user;		/* whose counts are in the counters */
+	u32 touched;		/* counters that have counted for them */
+	u64 evntsel[MAX_COUNTERS];	/* last written */
+	/* Serial of the vCPU whose i-mode value stands in a stopped counter. */
+	u64 holds[MAX_COUNTERS];
+	u32 lvtpc;		/* as it was before */
+	u64 global_ctl;
+	struct timer_list timer;
+};
+
+DECLARE_PER_CPU(struct host_cpu, host_cpu);
+
+static inline u64 width_mask(void)
+{
+	return GENMASK_ULL(pmu.width - 1, 0);
+}
+
+/* What the processor has. */
+int amd_init(void);
+bool amd_event_allowed(u64 evntsel);
+
+/* Counting: with interrupts off, on the processor of the vCPU's thread. */
+void counters_resume(struct host_vcpu *v);
+void counters_suspend(struct host_vcpu *v);
+void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel);
+void counters_arm(struct host_vcpu *v, unsigned int i, u64 after);
+void counters_sample(struct timer_list *timer);
+bool counter_has_rung(struct host_cpu *c, unsigned int i);
+
+/* Overflow: the NMI, and the signal that follows. */
+int overflow_init(void);
+void overflow_exit(void);
+void overflow_late(struct host_cpu *c, struct host_vcpu *v);
+void overflow_kick(struct irq_work *work);
+
+/* Taking the counters, and giving them back. */
+int processor_init(void);
+void processor_exit(void);
+int processor_reserve(void);
+void processor_release(void);
+
+/* Which thread it is. */
+int vcpu_init(void);
+void vcpu_exit(void);
+struct host_vcpu *vcpu_new(void);
+int vcpu_attach(struct host_vcpu *v, int signo);
+void vcpu_close(struct host_vcpu *v);
+
+/* What a VMM sees. */
+int device_init(void);
+void device_exit(void);
+
+static_assert(sizeof(struct perfctr_host_info) == 24);
+static_assert(sizeof(struct perfctr_host_attach) == 8);
+static_assert(sizeof(struct perfctr_host_load) == 16);
+static_assert(sizeof(struct perfctr_host_arm) == 16);
+static_assert(sizeof(struct perfctr_host_pmc) == 24);
+static_assert(sizeof(struct perfctr_host_state) == 448);
+static_assert(offsetof(struct perfctr_host_state, switches) == 16);
+static_assert(offsetof(struct perfctr_host_state, pmc) == 64);
+
+#endif

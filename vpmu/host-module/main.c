@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* perfctr's low-level driver for the virtual CPUs of VMMs. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/printk.h>
+
+#include "host.h"
+
+static int __init host_init(void)
+{
+	int err;
+
+	err = amd_init();
+	if (err)
+		return err;
+	err = processor_init();
+	if (err)
+		return err;
+	err = overflow_init();
+	if (err)
+		goto stop_processor;
+	err = vcpu_init();
+	if (err)
+		goto stop_overflow;
+	err = device_init();
+	if (err)
+		goto stop_vcpu;
+	pr_info("%u counters of %u bits\n", pmu.counters, pmu.width);
+	return 0;
+
+stop_vcpu:
+	vcpu_exit();
+stop_overflow:
+	overflow_exit();
+stop_processor:
+	processor_exit();
+	return err;
+}
+
+static void __exit host_exit(void)
+{
+	device_exit();
+	vcpu_exit();
+	overflow_exit();
+	processor_exit();
+}
+
+module_init(host_init);
+module_exit(host_exit);
+MODULE_DESCRIPTION("Hardware performance counters for virtual CPUs");
+MODULE_AUTHOR("The perfvisor developers");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

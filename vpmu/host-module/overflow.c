@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Overflow interrupts. They come as NMIs, with the guest left and its thread
+ * current. The NMI only notes which counters it was; an interrupt right behind it
+ * sends the signal that makes KVM_RUN return.
+ */
+#include <linux/bitops.h>
+#include <linux/irq_work.h>
+#include <linux/jiffies.h>
+#include <linux/kprobes.h>
+#include <linux/percpu.h>
+#include <linux/sched/signal.h>
+#include <asm/msr.h>
+#include <asm/nmi.h>
+
+#include "host.h"
+
+#define NMI_HANDLER	"perfctr_host"
+/*
+ * On AMD's processors the NMI of an overflow that was seen and dealt with may
+ * come as much later (arch/x86/events/amd/core.c has the same number).
+ */
+#define LATE_WINDOW	(HZ / 10)
+
+/* Version 2 of the counters keeps a status bit of each overflow. */
+static void overflow_acknowledge(void)
+{
+	if (pmu.global_clr_msr)
+		wrmsrl(pmu.global_clr_msr, GENMASK_ULL(pmu.counters - 1, 0));
+}
+
+/* An overflow was found without its NMI, which then means nothing. */
+void overflow_late(struct host_cpu *c, struct host_vcpu *v)
+{
+	c->late = true;
+	c->late_until = jiffies + LATE_WINDOW;
+	overflow_acknowledge();
+	irq_work_queue(&v->kick);
+}
+
+static int overflow_nmi(unsigned int cmd, struct pt_regs *regs)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	struct host_vcpu *v = c->vcpu;
+	unsigned int i;
+	bool found = false;
+
+	for (i = 0; v && i < pmu.counters; i++)
+		if (v->imode & BIT(i) && counter_has_rung(c, i) &&
+		    !test_and_set_bit(i, &v->rung))
+			found = true;
+	if (found) {
+		overflow_acknowledge();
+		v->state->interrupts++;
+		irq_work_queue(&v->kick);
+		return NMI_HANDLED;
+	}
+	if (c->late && time_before(jiffies, c->late_until)) {
+		c->late = false;
+		return NMI_HANDLED;
+	}
+	return NMI_DONE;
+}
+
+NOKPROBE_SYMBOL(overflow_nmi);
+
+void overflow_kick(struct irq_work *work)
+{
+	struct host_vcpu *v = container_of(work, struct host_vcpu, kick);
+
+	v->state->kicks++;
+	/* If it is exiting, nobody is to be kicked. */
+	send_sig_info(v->signo, SEND_SIG_PRIV, v->task);
+}
+
+int __init overflow_init(void)
+{
+	return register_nmi_handler(NMI_LOCAL, overflow_nmi, 0, NMI_HANDLER);
+}
+
+void overflow_exit(void)
+{
+	unregister_nmi_handler(NMI_LOCAL, NMI_HANDLER);
+}

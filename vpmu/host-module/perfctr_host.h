@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * /dev/perfctr-host: hardware counters for the virtual CPUs of a VMM.
+ *
+ * Each open file is the counters of one virtual CPU. They count what the thread
+ * that attached the file executes in its guest, and nothing else. While files
+ * are open the counters belong to this module, and perf has none.
+ *
+ *	open		EBUSY: perf, or its NMI watchdog, has the counters
+ *			ENODEV: the processor cannot count guests alone
+ *	INFO		what the processor has
+ *	ATTACH		the calling thread is the virtual CPU from now on
+ *	LOAD, ARM	by that thread: program a counter, set its alarm
+ *	mmap		one page, shared, to be read: struct perfctr_host_state
+ *	close		stops everything
+ *
+ * The end of the thread, or of its process in any way, detaches it. All reserved
+ * fields are 0. vpmu/abi/src/host_module.rs is the other side of this contract.
+ */
+#ifndef PERFCTR_HOST_H
+#define PERFCTR_HOST_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define PERFCTR_HOST_VERSION		1
+#define PERFCTR_HOST_MAX_COUNTERS	16
+/* The longest distance of an alarm, in events. */
+#define PERFCTR_HOST_LONGEST_ALARM	0x10000000000ULL
+
+struct perfctr_host_info {
+	__u32 version;		/* PERFCTR_HOST_VERSION */
+	__u32 counters;		/* numbered from 0, all alike */
+	__u32 width;		/* their width in bits */
+	__u32 _reserved;
+	__u64 evntsel;		/* what may be set in an event select */
+};
+
+struct perfctr_host_attach {
+	__s32 signo;		/* alarms send this real-time signal to the thread */
+	__u32 _reserved;
+};
+
+struct perfctr_host_load {
+	__u32 counter;
+	__u32 _reserved;
+	/*
+	 * As the processor has it: event, unit mask, edge, inversion, counter
+	 * mask, and one or both of USR and OS. The rest is the module's:
+	 * enable, interrupt, guest only. 0 empties the counter.
+	 */
+	__u64 evntsel;
+};
+
+struct perfctr_host_arm {
+	__u32 counter;
+	__u32 _reserved;
+	__u64 after;		/* events from now on: 1 to LONGEST_ALARM */
+};
+
+/*
+ * What a counter has counted since it was loaded:
+ *
+ *	map == 0: sum
+ *	else:     sum + ((RDPMC(map - 1) - start) modulo 2^width)
+ *
+ * if @seq is the same before and after. RDPMC works for the attached thread only.
+ */
+struct perfctr_host_pmc {
+	__u32 map;		/* number for RDPMC + 1; 0: stands still now */
+	__u32 _reserved;
+	__u64 start;
+	__u64 sum;
+};
+
+struct perfctr_host_state {
+	__u32 seq;
+	__u32 width;
+	__s32 cpu;		/* which it counts on; -1: none */
+	__u32 _reserved;
+	__u64 switches;		/* times the thread began to run on a processor */
+	__u64 switch_writes;	/* MSRs written when it began or ended to */
+	__u64 control_writes;	/* MSRs written by LOAD and ARM */
+	__u64 avoided;		/* event selects found right when it began to */
+	__u64 interrupts;	/* overflow interrupts */
+	__u64 kicks;		/* signals sent to it */
+	struct perfctr_host_pmc pmc[PERFCTR_HOST_MAX_COUNTERS];
+};
+
+/* ENOTTY for anything else, EFAULT for bad pointers. */
+#define PERFCTR_HOST_INFO	_IOR(0xd1, 16, struct perfctr_host_info)
+/*
+ * EINVAL: not a real-time signal, or reserved fields; EBUSY: the file has a
+ * thread, or the thread a file.
+ */
+#define PERFCTR_HOST_ATTACH	_IOW(0xd1, 17, struct perfctr_host_attach)
+/*
+ * EINVAL: no such counter, neither USR nor OS, or reserved fields; EPERM: a bit
+ * or an event that is not allowed; EACCES: not the attached thread.
+ */
+#define PERFCTR_HOST_LOAD	_IOW(0xd1, 18, struct perfctr_host_load)
+/* The same; EINVAL also for the distance, ENOENT: the counter is empty. */
+#define PERFCTR_HOST_ARM	_IOW(0xd1, 19, struct perfctr_host_arm)
+
+#endif

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Taking the counters of all processors from perf while files are open, and
+ * giving them back; processors that come and go, and a machine that sleeps.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
+#include <linux/err.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/platform_device.h>
+#include <linux/pm.h>
+#include <linux/printk.h>
+#include <linux/smp.h>
+#include <linux/string.h>
+#include <asm/apic.h>
+#include <asm/apicdef.h>
+#include <asm/msr.h>
+#include <asm/nmi.h>
+
+#include "host.h"
+
+static DEFINE_MUTEX(users_lock);
+static unsigned int users;
+/* Changes only while no processor comes or goes. */
+static bool taken;
+static enum cpuhp_state cpuhp __ro_after_init;
+static struct platform_device *sleeper __ro_after_init;
+
+static unsigned int evntsel_msr(unsigned int i)
+{
+	return pmu.evntsel_msr + i * pmu.msr_step;
+}
+
+static unsigned int perfctr_msr(unsigned int i)
+{
+	return pmu.perfctr_msr + i * pmu.msr_step;
+}
+
+/* All counters stand at zero, and nothing is known of them. */
+static void cpu_reset(struct host_cpu *c)
+{
+	unsigned int i;
+
+	for (i = 0; i < pmu.counters; i++) {
+		wrmsrl(evntsel_msr(i), 0);
+		wrmsrl(perfctr_msr(i), 0);
+	}
+	memset(c->evntsel, 0, sizeof(c->evntsel));
+	memset(c->holds, 0, sizeof(c->holds));
+	c->id = 0;
+	c->touched = 0;
+	c->late = false;
+}
+
+/* apic_write() is not for modules. */
+static void cpu_enable(struct host_cpu *c)
+{
+	cpu_reset(c);
+	apic->write(APIC_LVTPC, APIC_DM_NMI);
+	if (pmu.global_ctl_msr) {
+		wrmsrl(pmu.global_clr_msr, GENMASK_ULL(pmu.counters - 1, 0));
+		wrmsrl(pmu.global_ctl_msr, GENMASK_ULL(pmu.counters - 1, 0));
+	}
+}
+
+static void cpu_start(void *unused)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+
+	c->lvtpc = apic->read(APIC_LVTPC);
+	if (pmu.global_ctl_msr)
+		rdmsrl(pmu.global_ctl_msr, c->global_ctl);
+	cpu_enable(c);
+	c->started = true;
+}
+
+/* Nobody is attached here any more. */
+static void cpu_stop(void *unused)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+
+	if (!c->started)
+		return;
+	c->started = false;
+	cpu_reset(c);
+	if (pmu.global_ctl_msr)
+		wrmsrl(pmu.global_ctl_msr, c->global_ctl);
+	apic->write(APIC_LVTPC, c->lvtpc);
+}
+
+/* The registers were lost in sleep. All threads are frozen. */
+static void cpu_restore(void *unused)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+
+	if (c->started)
+		cpu_enable(c);
+}
+
+static int processor_online(unsigned int cpu)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	if (taken)
+		cpu_start(NULL);
+	local_irq_restore(flags);
+	return 0;
+}
+
+/* Its threads have been moved away: this is its own kernel thread. */
+static int processor_offline(unsigned int cpu)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	cpu_stop(NULL);
+	local_irq_restore(flags);
+	return 0;
+}
+
+static void registers_release(unsigned int counters)
+{
+	while (counters--) {
+		release_evntsel_nmi(evntsel_msr(counters));
+		release_perfctr_nmi(perfctr_msr(counters));
+	}
+}
+
+/* perf asks for the same, all at once, when it gets its first user. */
+static int registers_reserve(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < pmu.counters; i++) {
+		if (!reserve_perfctr_nmi(perfctr_msr(i)))
+			goto busy;
+		if (!reserve_evntsel_nmi(evntsel_msr(i))) {
+			release_perfctr_nmi(perfctr_msr(i));
+			goto busy;
+		}
+	}
+	return 0;
+
+busy:
+	registers_release(i);
+	return -EBUSY;
+}
+
+/* Ask the register: K8 may have the bit or not. */
+static int check_guest_only(void)
+{
+	unsigned long flags;
+	u64 value = 0;
+
+	local_irq_save(flags);
+	if (wrmsrl_safe(evntsel_msr(0), pmu.guest_only) ||
+	    rdmsrl_safe(evntsel_msr(0), &value))
+		value = 0;
+	wrmsrl(evntsel_msr(0), 0);
+	local_irq_restore(flags);
+	if (value == pmu.guest_only)
+		return 0;
+	pr_err_once("this processor cannot count guests alone\n");
+	return -ENODEV;
+}
+
+static int processor_take(void)
+{
+	int err;
+
+	err = registers_reserve();
+	if (err)
+		return err;
+	err = check_guest_only();
+	if (err) {
+		registers_release(pmu.counters);
+		return err;
+	}
+	cpus_read_lock();
+	taken = true;
+	on_each_cpu(cpu_start, NULL, 1);
+	cpus_read_unlock();
+	return 0;
+}
+
+int processor_reserve(void)
+{
+	int err = 0;
+
+	mutex_lock(&users_lock);
+	if (!users)
+		err = processor_take();
+	if (!err)
+		users++;
+	mutex_unlock(&users_lock);
+	return err;
+}
+
+void processor_release(void)
+{
+	mutex_lock(&users_lock);
+	if (!--users) {
+		cpus_read_lock();
+		taken = false;
+		on_each_cpu(cpu_stop, NULL, 1);
+		cpus_read_unlock();
+		registers_release(pmu.counters);
+	}
+	mutex_unlock(&users_lock);
+}
+
+static int processor_wake(struct device *device)
+{
+	on_each_cpu(cpu_restore, NULL, 1);
+	return 0;
+}
+
+static DEFINE_SIMPLE_DEV_PM_OPS(processor_pm, NULL, processor_wake);
+
+static struct platform_driver sleeper_driver = {
+	.driver = {
+		.name = KBUILD_MODNAME,
+		.pm = pm_sleep_ptr(&processor_pm),
+	},
+};
+
+int __init processor_init(void)
+{
+	int cpu, err;
+
+	for_each_possible_cpu(cpu)
+		timer_setup(&per_cpu_ptr(&host_cpu, cpu)->timer, counters_sample,
+			    TIMER_PINNED);
+	err = platform_driver_register(&sleeper_driver);
+	if (err)
+		return err;
+	sleeper = platform_device_register_simple(KBUILD_MODNAME,
+						  PLATFORM_DEVID_NONE, NULL, 0);
+	if (IS_ERR(sleeper)) {
+		err = PTR_ERR(sleeper);
+		goto unregister_driver;
+	}
+	err = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN,
+					"perfctr_host:online",
+					processor_online, processor_offline);
+	if (err < 0)
+		goto unregister_device;
+	cpuhp = err;
+	return 0;
+
+unregister_device:
+	platform_device_unregister(sleeper);
+unregister_driver:
+	platform_driver_unregister(&sleeper_driver);
+	return err;
+}
+
+void processor_exit(void)
+{
+	int cpu;
+
+	cpuhp_remove_state_nocalls(cpuhp);
+	platform_device_unregister(sleeper);
+	platform_driver_unregister(&sleeper_driver);
+	for_each_possible_cpu(cpu)
+		del_timer_sync(&per_cpu_ptr(&host_cpu, cpu)->timer);
+}

@@ -133,13 +133,7 @@ impl Recipe<'_> {
         Ok(tree)
     }
 
-    fn add_modules(
-        &self,
-        tree: &mut Tree,
-        series: &Series,
-        set: &ModuleSet,
-        own: &Path,
-    ) -> Result<()> {
+    fn add_modules(&self, tree: &mut Tree, series: &Series, set: &ModuleSet, own: &Path) -> Result<()> {
         let folder = self.layout.kernel_modules(series);
         let list = folder.join(format!("{}.load", set.name));
         let list = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

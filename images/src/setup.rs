@@ -38,7 +38,8 @@ impl Setup {
         perf::setup(&self.layout, &archive)?;
         lab::setup(&self.layout, &archive, &lab::patch(&self.repository))?;
         let headers = headers::setup(&series::DEFAULT, &self.layout, &archive)?;
-        let module = modules::host_module(&self.repository).setup(&series::DEFAULT, &self.layout, &headers)?;
+        let module =
+            modules::host_module(&self.repository).setup(&series::DEFAULT, &self.layout, &headers)?;
         recipe.setup_lab(&guests, &module)
     }
 

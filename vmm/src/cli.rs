@@ -172,10 +172,12 @@ pub enum Format {
 /// Sources of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
-    /// The best that this host has
+    /// The module where it is loaded, else perf
     Auto,
     /// The host kernel's perf events
     Perf,
+    /// The kernel module perfctr_host
+    Module,
 }
 
 /// A guest's PMU.

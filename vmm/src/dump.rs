@@ -107,6 +107,18 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
         "  writes     made {}, avoided {}; alarms set {}, kept {}",
         writes.made, writes.avoided, writes.alarms_set, writes.alarms_kept
     )?;
+    if let Some(hardware) = pmu.hardware {
+        writeln!(
+            out,
+            "  hardware   switches {}, MSR writes {} at switches (avoided {}), {} besides; interrupts {}, kicks {}",
+            hardware.switches,
+            hardware.switch_writes,
+            hardware.avoided,
+            hardware.control_writes,
+            hardware.interrupts,
+            hardware.kicks
+        )?;
+    }
     let door = pmu.door;
     writeln!(
         out,

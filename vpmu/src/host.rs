@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::snapshot::HardwareCounts;
+
 /// An event as the host's processor knows it: the content that addresses a host counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HostEvent {
@@ -74,4 +76,9 @@ pub trait HostPmu {
 
     /// The guest's time-stamp counter, 64 bits.
     fn tsc(&self) -> u64;
+
+    /// What was done to the processor's registers, if the source knows.
+    fn hardware(&self) -> Option<HardwareCounts> {
+        None
+    }
 }

@@ -19,7 +19,7 @@
 //!         door        reads the page; checks addresses; ends prev's period, begins next's
 //!         period      prev: sum += now - start          next: start = now
 //!         slots       now = running count of the host counter that holds the event
-//!            HostPmu  perf: RDPMC in user space         sim: a number
+//!            HostPmu  perf, module: RDPMC in user space         sim: a number
 //!      VMM            MsrOutcome::Handled, re-entry
 //!   guest driver      finds result and lost counters in the page
 //! ```
@@ -89,10 +89,12 @@ mod family;
 mod guest_page;
 mod host;
 mod host_family;
+pub mod module;
 mod msr;
 pub mod perf;
 mod period;
 mod placement;
+mod rdpmc;
 mod register_value;
 mod registers;
 mod select;
@@ -114,6 +116,6 @@ pub use registers::{
     P6Registers, Registers,
 };
 pub use select::Select;
-pub use snapshot::{AttachedState, DoorCounts, EventTotal, Snapshot, WriteCounts};
+pub use snapshot::{AttachedState, DoorCounts, EventTotal, HardwareCounts, Snapshot, WriteCounts};
 pub use table::ControlTable;
 pub use virtual_pmu::{MsrOutcome, VirtualPmu};

@@ -105,14 +105,8 @@ impl HostPmu for PerfPmu {
     }
 
     fn tsc(&self) -> u64 {
-        rdtsc().wrapping_add(self.tsc_offset)
+        crate::rdpmc::rdtsc().wrapping_add(self.tsc_offset)
     }
-}
-
-#[allow(unsafe_code, unused_unsafe, reason = "RDTSC is an intrinsic, marked unsafe")]
-fn rdtsc() -> u64 {
-    // SAFETY: every x86-64 processor has RDTSC, and Linux lets user space execute it.
-    unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// perf_event_open says ENOENT, EOPNOTSUPP, ENODEV or ENXIO for events or PMUs that do not exist, EINVAL for

@@ -33,6 +33,9 @@ pub struct Snapshot {
     pub lost: u64,
     /// Control register writes.
     pub writes: WriteCounts,
+    /// What this cost in hardware, where the source knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareCounts>,
     /// Operations at the perfctr door.
     pub door: DoorCounts,
     /// Accesses at the MSR door.
@@ -79,6 +82,23 @@ pub struct WriteCounts {
     pub alarms_set: u64,
     /// The alarm was found set early enough.
     pub alarms_kept: u64,
+}
+
+/// What the host's kernel did to the processor's counters for one vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardwareCounts {
+    /// Times the vCPU's thread began to run on a processor.
+    pub switches: u64,
+    /// Registers written when it began or ended to.
+    pub switch_writes: u64,
+    /// Registers written when counters were loaded and alarms set.
+    pub control_writes: u64,
+    /// Event selects that were found right when it began to.
+    pub avoided: u64,
+    /// Overflow interrupts.
+    pub interrupts: u64,
+    /// Signals sent to the thread.
+    pub kicks: u64,
 }
 
 /// Doorbell writes, by operation and by result.

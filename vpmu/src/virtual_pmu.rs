@@ -211,6 +211,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             others,
             lost: self.lost,
             writes: self.slots.writes,
+            hardware: self.slots.host().hardware(),
             door: self.counts,
             registers: self.register_counts,
             enabled: self.registers.enabled(&mut self.slots),

@@ -9,7 +9,7 @@ use kvm_ioctls::Kvm;
 use session::EXIT_OWN_FAILURE;
 
 use super::main_loop::{event_manager, lock};
-use super::run::{self, counts, create, finish, subject, write_report};
+use super::run::{self, create, finish, subject, write_report};
 use crate::cli::Run;
 use crate::control::Subject;
 use crate::devices::ports::Stop;
@@ -28,12 +28,13 @@ pub(super) fn run(options: &Run) -> Result<u8> {
     let claim = Claim::new(&directory, &options.machine_name())?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
     let config = config(options, &kvm)?;
+    let source = run::source(options)?;
     // As for Linux guests: what cannot be written is found out before the guest runs, and while signals end this process.
     let console = console(options.console.as_deref())?;
     let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;
     let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
 
-    let machine = Machine::new(&kvm, &config, Some(console), counts)?;
+    let machine = Machine::new(&kvm, &config, Some(console), source.vcpus())?;
     let subject = subject(&claim, &machine);
     let status = supervise(&machine, &claim, &subject, &signals)?;
     let dump = finish(machine, &subject);

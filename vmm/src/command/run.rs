@@ -12,7 +12,6 @@ use event_manager::SubscriberOps;
 use images::overlay::Overlay;
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
-use vpmu::perf::PerfPmu;
 use vpmu::{Host, PmuConfig};
 
 use super::kernel::images;
@@ -24,11 +23,11 @@ use crate::dump::MachineDump;
 use crate::guest_session::{Caught, Command, GuestSession, Signals};
 use crate::host::msr_door::{self, Plan};
 use crate::host::rdpmc;
+use crate::host::source::Source;
 use crate::machine::boot::Initrd;
 use crate::machine::{Config, Machine};
 use crate::registry::{self, Claim};
 use crate::say::say;
-use crate::vcpu;
 use crate::virtio::SessionConsole;
 
 /// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
@@ -62,13 +61,14 @@ pub fn run(options: &Run) -> Result<u8> {
     let claim = Claim::new(&directory, &options.machine_name())?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
     let config = config(options, &kvm)?;
+    let source = source(options)?;
     // Files that cannot be written are found out now, not after hours; and while signals still end this process,
     // because opening a named pipe can take for ever.
     let console = console(options)?;
     let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;
     let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
     loop {
-        let (end, dump) = boot(options, &config, &kvm, &console, &claim, &signals)?;
+        let (end, dump) = boot(options, &config, &kvm, &source, &console, &claim, &signals)?;
         match end {
             End::Status(status) => {
                 if let Some(report) = report {
@@ -186,11 +186,12 @@ fn boot(
     options: &Run,
     config: &Config,
     kvm: &Kvm,
+    source: &Source,
     console: &Console,
     claim: &Claim,
     signals: &Arc<Mutex<Signals>>,
 ) -> Result<(End, MachineDump)> {
-    let machine = Machine::new(kvm, config, console.writer()?, counts)?;
+    let machine = Machine::new(kvm, config, console.writer()?, source.vcpus())?;
     let session = GuestSession::new(command(options)).context("session")?;
     let session = SessionConsole::new(Arc::clone(machine.session()), session).context("session console")?;
     let subject = subject(claim, &machine);
@@ -198,12 +199,12 @@ fn boot(
     Ok((end, finish(machine, &subject)))
 }
 
-/// The source of counts of a vCPU whose TSC has this offset.
-pub(super) fn counts(tsc_offset: u64) -> PerfPmu {
-    let mut host = PerfPmu::new();
-    host.set_tsc_offset(tsc_offset);
-    host.set_kick_signal(vcpu::signal());
-    host
+/// Where the counts come from. A guest without counters takes them from nobody.
+pub(super) fn source(options: &Run) -> Result<Source> {
+    if !options.pmu.needs_counters() {
+        return Ok(Source::Perf);
+    }
+    Ok(Source::choose(options.source)?)
 }
 
 /// What the control socket is to know about `machine`.

@@ -1,13 +1,14 @@
 //! The page by which the kernel lets user space read a counter with RDPMC.
 #![allow(unsafe_code, reason = "mmap, reads of memory the kernel changes meanwhile, and RDPMC")]
 
-use std::arch::asm;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use perf_event_open_sys::bindings::perf_event_mmap_page;
+
+use crate::rdpmc::rdpmc;
 
 const PAGE_SIZE: usize = 4096;
 
@@ -85,17 +86,6 @@ fn count(offset: i64, counter: u64, width: u16) -> u64 {
     let unused = 64 - u32::from(width.clamp(1, 64));
     let counter = (counter << unused) as i64 >> unused;
     offset.wrapping_add(counter) as u64
-}
-
-/// # Safety
-/// CR4.PCE must be set and the counter exist, or the process dies of SIGSEGV.
-unsafe fn rdpmc(index: u32) -> u64 {
-    let (low, high): (u32, u32);
-    // SAFETY: RDPMC writes EDX:EAX only. It stays between the fences because asm! may read memory.
-    unsafe {
-        asm!("rdpmc", in("ecx") index, out("eax") low, out("edx") high, options(readonly, nostack, preserves_flags));
-    }
-    u64::from(high) << 32 | u64::from(low)
 }
 
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! Who has the host's counters, when somebody else wants them.
+
+use std::fs;
+use std::path::Path;
+
+/// What the kernel's watchdog says of itself: "1" while it watches, which takes a counter of each processor.
+const NMI_WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
+/// What the link of a perf event's descriptor says.
+const PERF_EVENT: &str = "anon_inode:[perf_event]";
+
+/// Whether the NMI watchdog has a counter of each processor.
+pub(crate) fn watchdog_runs() -> bool {
+    fs::read_to_string(NMI_WATCHDOG).is_ok_and(|text| text.trim() == "1")
+}
+
+/// Whether some VMM has perfctr_host's counters.
+pub(crate) fn module_is_used() -> bool {
+    let uses = fs::read_to_string("/sys/module/perfctr_host/refcnt");
+    uses.is_ok_and(|text| text.trim().parse().is_ok_and(|uses: u32| uses > 0))
+}
+
+/// Who may have the counters by perf, and the remedy. The kernel does not tell; these are all there can be.
+pub(crate) fn of_perf() -> String {
+    describe(watchdog_runs(), &processes(Path::new("/proc")))
+}
+
+fn describe(watchdog: bool, processes: &[String]) -> String {
+    if watchdog {
+        return "the NMI watchdog counts with it; switch it off: sudo sysctl kernel.nmi_watchdog=0"
+            .to_owned();
+    }
+    match processes {
+        [] => "a process of another user, or KVM's vPMU for another virtual machine, counts with it: end that, or use \
+               --source perf"
+            .to_owned(),
+        some => {
+            format!("perf events are open in {}: end what counts there, or use --source perf", some.join(", "))
+        }
+    }
+}
+
+/// Processes that this user may look at and that have perf events, by name and number.
+fn processes(proc: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
+    let mut found: Vec<(u32, String)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            has_perf_events(&entry.path().join("fd")).then(|| (pid, name(&entry.path())))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(pid, name)| format!("{name} (pid {pid})")).collect()
+}
+
+fn has_perf_events(descriptors: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(descriptors) else { return false };
+    entries.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(PERF_EVENT)))
+}
+
+fn name(process: &Path) -> String {
+    fs::read_to_string(process.join("comm")).map_or_else(|_| "?".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn processes_with_perf_events_are_named() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, name, target) in
+            [("9", "perf", PERF_EVENT), ("10", "sh", "/dev/null"), ("self", "x", PERF_EVENT)]
+        {
+            let folder = proc.path().join(pid);
+            fs::create_dir_all(folder.join("fd")).unwrap();
+            fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+            symlink(target, folder.join("fd/3")).unwrap();
+        }
+        assert_eq!(processes(proc.path()), ["perf (pid 9)"]);
+        assert!(processes(&proc.path().join("none")).is_empty());
+    }
+
+    #[test]
+    fn the_watchdog_is_named_first() {
+        let some = ["perf (pid 9)".to_owned()];
+        assert!(describe(true, &some).contains("nmi_watchdog=0"));
+        assert!(describe(false, &some).contains("perf (pid 9)"));
+        assert!(describe(false, &[]).contains("another user"));
+    }
+}

@@ -1,0 +1,136 @@
+//! Where counts come from: `--source`.
+
+use vpmu::module::{Hold, ModulePmu, OpenError};
+use vpmu::perf::PerfPmu;
+use vpmu::{HardwareCounts, HostEvent, HostPmu, LoadError, module};
+
+use super::pmu_holders;
+use crate::cli;
+use crate::say::say;
+use crate::vcpu;
+
+/// The source of a machine's counts, for as long as it runs.
+pub enum Source {
+    /// Perf events.
+    Perf,
+    /// The kernel module, with the host's counters held for it.
+    Module(Hold),
+}
+
+/// The module was asked for and cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("--source module: {error}; {remedy}")]
+pub struct Unusable {
+    error: OpenError,
+    remedy: String,
+}
+
+impl Source {
+    /// What `--source` asks for. `auto` is the module where it is loaded; where perf has the counters already, perf
+    /// goes on having them, and that is said.
+    pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
+        if asked == cli::Source::Perf {
+            return Ok(Self::Perf);
+        }
+        match module::hold() {
+            Ok(hold) => Ok(Self::Module(hold)),
+            Err(OpenError::NoModule) if asked == cli::Source::Auto => Ok(Self::Perf),
+            Err(error) if asked == cli::Source::Auto => {
+                say(format_args!("perfctr_host is loaded, but {error}; counting with perf"));
+                Ok(Self::Perf)
+            }
+            Err(error) => Err(Unusable { remedy: remedy(&error), error }),
+        }
+    }
+
+    /// Makes the source of each vCPU, given the vCPU's TSC offset.
+    pub fn vcpus(&self) -> impl Fn(u64) -> VcpuSource + Clone + Send + 'static {
+        let signal = vcpu::signal();
+        let held = match self {
+            Self::Perf => None,
+            Self::Module(hold) => Some(hold.info()),
+        };
+        move |tsc_offset| match held {
+            Some(info) => {
+                let mut host = ModulePmu::new(info, signal);
+                host.set_tsc_offset(tsc_offset);
+                VcpuSource::Module(host)
+            }
+            None => {
+                let mut host = PerfPmu::new();
+                host.set_tsc_offset(tsc_offset);
+                host.set_kick_signal(signal);
+                VcpuSource::Perf(Box::new(host))
+            }
+        }
+    }
+}
+
+/// What to do about it.
+pub fn remedy(error: &OpenError) -> String {
+    match error {
+        OpenError::NoModule => {
+            "build it in vpmu/host-module (make; or dkms) and load it: sudo insmod perfctr_host.ko".to_owned()
+        }
+        OpenError::NotAllowed => {
+            "join the group that owns it; vpmu/host-module/60-perfctr-host.rules gives it to the group kvm"
+                .to_owned()
+        }
+        OpenError::Busy => pmu_holders::of_perf(),
+        OpenError::NoGuestOnly => "use --source perf".to_owned(),
+        OpenError::Version(_) => "build and load the module that belongs to this perfvisor".to_owned(),
+        OpenError::Os(_) => "see the kernel's messages (dmesg)".to_owned(),
+    }
+}
+
+/// The source of one vCPU.
+pub enum VcpuSource {
+    /// Perf events.
+    Perf(Box<PerfPmu>),
+    /// The kernel module.
+    Module(ModulePmu),
+}
+
+/// The same call to whichever it is.
+macro_rules! either {
+    ($source:expr, $host:ident => $call:expr) => {
+        match $source {
+            VcpuSource::Perf($host) => $call,
+            VcpuSource::Module($host) => $call,
+        }
+    };
+}
+
+impl HostPmu for VcpuSource {
+    fn name(&self) -> &'static str {
+        either!(self, host => host.name())
+    }
+
+    fn capacity(&self) -> usize {
+        either!(self, host => host.capacity())
+    }
+
+    fn load(&mut self, slot: usize, event: HostEvent) -> Result<(), LoadError> {
+        either!(self, host => host.load(slot, event))
+    }
+
+    fn unload(&mut self, slot: usize) {
+        either!(self, host => host.unload(slot));
+    }
+
+    fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError> {
+        either!(self, host => host.arm(slot, after))
+    }
+
+    fn now(&self, slot: usize) -> Option<u64> {
+        either!(self, host => host.now(slot))
+    }
+
+    fn tsc(&self) -> u64 {
+        either!(self, host => host.tsc())
+    }
+
+    fn hardware(&self) -> Option<HardwareCounts> {
+        either!(self, host => host.hardware())
+    }
+}

@@ -1,0 +1,137 @@
+//! `/dev/perfctr-host`: the host kernel module that programs the processor's counters for virtual CPUs.
+//!
+//! Each open file is the counters of one virtual CPU, that is, of the thread that attached it. They count what this
+//! thread executes in its guest. `vpmu/host-module/perfctr_host.h` is the other side of this contract and describes
+//! each call with its errors.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The device.
+pub const DEVICE: &str = "/dev/perfctr-host";
+/// [`Info::version`] of this interface.
+pub const VERSION: u32 = 1;
+/// Places for counters in a [`State`].
+pub const MAX_COUNTERS: usize = 16;
+/// The longest distance of an alarm, in events; that of a counter that was just loaded.
+pub const LONGEST_ALARM: u64 = 1 << 40;
+
+/// Read [`Info`]; any thread may.
+pub const INFO: u32 = number(READ, 16, size_of::<Info>());
+/// Make the calling thread the virtual CPU, by an [`Attach`].
+pub const ATTACH: u32 = number(WRITE, 17, size_of::<Attach>());
+/// Program a counter, by a [`Load`].
+pub const LOAD: u32 = number(WRITE, 18, size_of::<Load>());
+/// Set a counter's alarm, by an [`Arm`].
+pub const ARM: u32 = number(WRITE, 19, size_of::<Arm>());
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+
+/// `_IOC` of linux/ioctl.h, with the type 0xD1.
+const fn number(direction: u32, number: u32, size: usize) -> u32 {
+    direction << 30 | (size as u32) << 16 | 0xD1 << 8 | number
+}
+
+/// What the processor has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Info {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Number of counters; all are alike.
+    pub counters: u32,
+    /// Their width in bits.
+    pub width: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Bits that may be set in an event select.
+    pub evntsel: u64,
+}
+
+/// Argument of [`ATTACH`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Attach {
+    /// The real-time signal that an alarm sends to the thread.
+    pub signo: i32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Argument of [`LOAD`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Load {
+    /// Number of the counter.
+    pub counter: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Event, unit mask, edge, inversion, counter mask, USR and OS as the processor has them; 0 empties the counter.
+    pub evntsel: u64,
+}
+
+/// Argument of [`ARM`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Arm {
+    /// Number of the counter.
+    pub counter: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Events from now on, 1 to [`LONGEST_ALARM`].
+    pub after: u64,
+}
+
+/// A counter in the mapped page. What it has counted since it was loaded is `sum` if `map` is 0, else
+/// `sum + ((RDPMC(map - 1) - start) modulo 2^width)`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Pmc {
+    /// Number for RDPMC plus one; 0 while it stands still.
+    pub map: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The counter's value that belongs to `sum`.
+    pub start: u64,
+    /// Counted before.
+    pub sum: u64,
+}
+
+/// The page that is mapped.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct State {
+    /// Changes with everything else, on the processor of the thread.
+    pub seq: u32,
+    /// Width of the counters in bits.
+    pub width: u32,
+    /// Processor that it counts on; -1 for none.
+    pub cpu: i32,
+    /// 0.
+    pub reserved: u32,
+    /// Times the thread began to run on a processor.
+    pub switches: u64,
+    /// Registers written when it began or ended to.
+    pub switch_writes: u64,
+    /// Registers written by [`LOAD`] and [`ARM`].
+    pub control_writes: u64,
+    /// Event selects that were found right when it began to.
+    pub avoided: u64,
+    /// Overflow interrupts.
+    pub interrupts: u64,
+    /// Signals sent to the thread.
+    pub kicks: u64,
+    /// The counters.
+    pub pmc: [Pmc; MAX_COUNTERS],
+}
+
+const _: () = {
+    assert!(size_of::<Info>() == 24);
+    assert!(size_of::<Attach>() == 8);
+    assert!(size_of::<Load>() == 16);
+    assert!(size_of::<Arm>() == 16);
+    assert!(size_of::<Pmc>() == 24);
+    assert!(size_of::<State>() == 448);
+    assert!(std::mem::offset_of!(State, switches) == 16);
+    assert!(std::mem::offset_of!(State, pmc) == 64);
+};

@@ -1,7 +1,5 @@
 //! Where a command runs: on this host, or in the lab machine.
 
-use vpmu::module::OpenError;
-
 use crate::host::Obstacle;
 
 /// Set in the lab machine, so that perfvisor does not look for a lab in the lab.
@@ -23,8 +21,7 @@ pub fn obstacle(needs_counters: bool, needs_speed: bool) -> Option<Obstacle> {
     if !needs_counters {
         return None;
     }
-    // A module that is there but cannot be had is a fault to be told, not a reason to go elsewhere.
-    if !matches!(vpmu::module::hold(), Err(OpenError::NoModule | OpenError::NoGuestOnly)) {
+    if vpmu::module::hold().is_ok() {
         return None;
     }
     vpmu::perf::probe().err().map(|e| Obstacle::NoPmu(e.to_string()))

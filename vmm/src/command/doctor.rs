@@ -1,13 +1,13 @@
 //! `perfvisor doctor`: what this host can do, what is missing, and the remedy for each.
 
+mod counters;
+
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use images::layout::Layout;
 use kvm_ioctls::{Cap, Kvm};
-
-use vpmu::perf::ProbeError;
 
 use crate::host::rdpmc::Rdpmc;
 use crate::host::{self, ring0};
@@ -45,10 +45,7 @@ impl Finding {
 /// Print the report. The exit status is 0 when guests with counters can run on this host itself.
 pub fn doctor() -> Result<ExitCode> {
     let mut findings = kvm();
-    findings.push(pmu());
-    findings.push(paranoid());
-    findings.push(nmi_watchdog());
-    findings.push(module());
+    findings.extend(counters::counters());
     findings.extend(images());
     // Writing to a String cannot fail.
     let mut out = String::new();
@@ -158,83 +155,6 @@ fn rdpmc(kvm: &Kvm) -> Finding {
         Ok(Rdpmc::Counts(_)) => wrong("KVM's own counters"),
         Err(e) => finding(Verdict::Note, SUBJECT, format!("a small test guest did not run: {e}"))
             .remedy("run --msr-door off: the perfctr door alone, which needs no RDPMC"),
-    }
-}
-
-fn pmu() -> Finding {
-    match vpmu::perf::probe() {
-        Ok(access) if access.rdpmc => {
-            finding(Verdict::Good, "PMU", "perf counts guest instructions; read without a system call")
-        }
-        Ok(_) => {
-            finding(Verdict::Good, "PMU", "perf counts guest instructions; each reading is a system call")
-                .remedy("echo 1 | sudo tee /sys/bus/event_source/devices/cpu/rdpmc")
-        }
-        Err(e) => finding(Verdict::Missing, "PMU", e.to_string()).remedy(pmu_remedy(&e)),
-    }
-}
-
-fn pmu_remedy(error: &ProbeError) -> &'static str {
-    match error {
-        ProbeError::NoPmu => {
-            "none here: choose a machine, or a kind of virtual machine, with a PMU; the lab has one"
-        }
-        ProbeError::NotAllowed => "sudo sysctl kernel.perf_event_paranoid=1",
-        ProbeError::Taken => {
-            "end the other users of perf, and switch the watchdog off: sudo sysctl kernel.nmi_watchdog=0"
-        }
-        ProbeError::NoGuestOnly => {
-            "load KVM's module before: perf leaves the host out only where KVM can run"
-        }
-        ProbeError::NoPerf => "use a kernel with CONFIG_PERF_EVENTS",
-        ProbeError::Os(_) => "see the error's meaning in perf_event_open(2)",
-    }
-}
-
-fn read_number(path: &str) -> Option<i64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-fn paranoid() -> Finding {
-    const SUBJECT: &str = "perf permissions";
-    match read_number("/proc/sys/kernel/perf_event_paranoid") {
-        None => finding(Verdict::Note, SUBJECT, "this kernel has no perf events"),
-        Some(level) if level <= 1 => finding(
-            Verdict::Good,
-            SUBJECT,
-            format!("perf_event_paranoid is {level}: every user may count guests"),
-        ),
-        Some(level) if rustix::process::geteuid().is_root() => finding(
-            Verdict::Good,
-            SUBJECT,
-            format!("perf_event_paranoid is {level}, and root may count guests"),
-        ),
-        Some(level) => finding(
-            Verdict::Note,
-            SUBJECT,
-            format!("perf_event_paranoid is {level}: guest kernel code can be counted only with CAP_PERFMON"),
-        )
-        .remedy("sudo sysctl kernel.perf_event_paranoid=1"),
-    }
-}
-
-fn nmi_watchdog() -> Finding {
-    match read_number("/proc/sys/kernel/nmi_watchdog") {
-        Some(1) => finding(Verdict::Note, "NMI watchdog", "on: it holds one counter of every CPU")
-            .remedy("sudo sysctl kernel.nmi_watchdog=0"),
-        _ => finding(Verdict::Good, "NMI watchdog", "off: every counter is free"),
-    }
-}
-
-fn module() -> Finding {
-    if std::path::Path::new("/dev/perfctr-host").exists() {
-        finding(Verdict::Note, "kernel module", "perfctr_host is loaded; this version counts with perf")
-    } else {
-        finding(
-            Verdict::Note,
-            "kernel module",
-            "perfctr_host is not loaded; this version counts with perf and needs none",
-        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! What this host can do: the facts behind `perfvisor doctor` and the choice between here and the lab.
 
 pub mod msr_door;
-mod pmu_holders;
+pub(crate) mod pmu_holders;
 pub mod rdpmc;
 pub mod ring0;
 pub mod source;

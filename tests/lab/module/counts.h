@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* That it counts exactly, and with no more register writes than needed. */
+#define LONG	20000000	/* iterations that take some time slices */
+
+static void t_exact(void)
+{
+	struct guest g;
+	uint64_t i0, b0;
+
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 3, USR | OS | BRANCHES);
+	load(g.fd, 5, USR | INSNS);	/* a real-mode guest has no user mode */
+	for (uint32_t n = 1; n <= 1000000; n *= 10) {
+		i0 = count(g.state, 0), b0 = count(g.state, 3);
+		guest_run(&g, n);
+		expect("instructions", count(g.state, 0) - i0, GUEST_INSNS(n));
+		expect("branches", count(g.state, 3) - b0, GUEST_BRANCHES(n));
+	}
+	check("exact", count(g.state, 5), 0);
+	i0 = count(g.state, 0);
+	for (volatile int i = 0; i < 1000000; i++)
+		sched_yield();
+	check("host-is-not-counted", count(g.state, 0), i0);
+	/* Another event in the same place begins anew. */
+	load(g.fd, 0, USR | OS | BRANCHES);
+	check("begins-at-0", count(g.state, 0), 0);
+	guest_run(&g, 1000);
+	check("other-event", count(g.state, 0), GUEST_BRANCHES(1000));
+	/* Wherever it runs. */
+	load(g.fd, 0, USR | OS | INSNS);
+	for (int i = 0; i < 100; i++) {
+		pin(i % 2);
+		guest_run(&g, 1000 + i);
+		expect("migrating", count(g.state, 0), i * 2001 + i * (i - 1) + GUEST_INSNS(1000 + i));
+	}
+	unpin();
+	check("no-alarms", g.alarms, 0);
+	guest_free(&g);
+}
+
+static volatile int stop;
+
+/* Takes the processor away as often as it can. */
+static void *nuisance(void *unused)
+{
+	pin(0);
+	while (!stop)
+		for (volatile int i = 0; i < 1000; i++)
+			;
+	return NULL;
+}
+
+static void again(struct guest *g)
+{
+	g->rung++;
+}
+
+static void t_switches(void)
+{
+	struct perfctr_host_state before, after;
+	pthread_t thread;
+	struct guest g;
+
+	pin(0);
+	stop = 0;
+	pthread_create(&thread, NULL, nuisance, NULL);
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 1, USR | OS | BRANCHES);
+	before = *g.state;
+	guest_run(&g, LONG);
+	after = *g.state;
+	check("a-mode-was-switched", after.switches > before.switches + 2, 1);
+	check("a-mode-writes", after.switch_writes - before.switch_writes, 0);
+	check("a-mode-control-writes", after.control_writes - before.control_writes, 0);
+	check("a-mode-avoided", after.avoided - before.avoided,
+	      2 * (after.switches - before.switches));
+	check("a-mode-count", count(g.state, 0), GUEST_INSNS(LONG));
+
+	/* One of them interrupts, far away: stopped and restarted, each one write. */
+	arm(g.fd, 1, 1ULL << 35);
+	before = *g.state;
+	guest_run(&g, LONG);
+	after = *g.state;
+	check("i-mode-was-switched", after.switches > before.switches + 2, 1);
+	check("i-mode-writes", after.switch_writes - before.switch_writes,
+	      2 * (after.switches - before.switches));
+	check("i-mode-count", count(g.state, 1), 2 * GUEST_BRANCHES(LONG));
+	check("a-mode-beside-it", count(g.state, 0), 2 * GUEST_INSNS(LONG));
+	stop = 1;
+	pthread_join(thread, NULL);
+	/* On another processor its value has to be written as well. */
+	before = *g.state;
+	pin(1);
+	after = *g.state;
+	check("i-mode-moved", after.switch_writes - before.switch_writes >= 3, 1);
+	guest_run(&g, 1000);
+	check("i-mode-moved-count", count(g.state, 1), 2 * GUEST_BRANCHES(LONG) + 1000);
+	check("no-alarm-yet", g.alarms, 0);
+	unpin();
+	guest_free(&g);
+}
+
+/* At every alarm: it came at the very event, and the next is set. */
+static void at_alarm(struct guest *g)
+{
+	g->rung++;
+	expect("alarm-at", count(g->state, 0), g->rung * g->period);
+	arm(g->fd, 0, g->period);
+}
+
+static void t_alarms(void)
+{
+	static const uint64_t periods[] = { 1, 2, 3, 10, 100, 12345 };
+	struct guest g;
+
+	for (int i = 0; i < 6; i++) {
+		uint32_t n = 500 * periods[i] / 2 + 10;
+
+		guest_counted(&g);
+		load(g.fd, 0, USR | OS | INSNS);
+		g.period = periods[i];
+		g.on_alarm = at_alarm;
+		arm(g.fd, 0, g.period);
+		guest_run(&g, n);
+		check("alarms", g.rung, GUEST_INSNS(n) / g.period);
+		check("alarms-count", count(g.state, 0), GUEST_INSNS(n));
+		check("alarms-interrupts", g.state->interrupts, g.rung);
+		guest_free(&g);
+	}
+	/* One that is not set again rings once. */
+	guest_counted(&g);
+	g.on_alarm = again;
+	load(g.fd, 0, USR | OS | INSNS);
+	arm(g.fd, 0, 1000);
+	for (int i = 0; i < 100; i++)
+		guest_run(&g, 1000);
+	check("rings-once", g.rung, 1);
+	check("counts-on", count(g.state, 0), 100 * GUEST_INSNS(1000));
+	guest_free(&g);
+}
+
+struct side {
+	uint64_t evntsel, per, insns;
+	uint32_t n;
+	uint64_t period;
+	int moves;
+};
+
+static void *side(void *argument)
+{
+	struct side *s = argument;
+	struct guest g;
+
+	guest_counted(&g);
+	load(g.fd, 0, s->evntsel);
+	load(g.fd, 1, USR | OS | INSNS);
+	if (s->period) {
+		g.period = s->period;
+		g.on_alarm = at_alarm;
+		arm(g.fd, 0, g.period);
+	}
+	for (int i = 0; i < 20; i++) {
+		if (s->moves)
+			pin(i % 2);
+		guest_run(&g, s->n);
+	}
+	expect("side", count(g.state, 0), 20 * (s->per * (uint64_t)s->n + (s->per == 2)));
+	expect("side-insns", count(g.state, 1), 20 * GUEST_INSNS(s->n));
+	if (s->period)
+		expect("side-alarms", g.rung, count(g.state, 0) / s->period);
+	guest_free(&g);
+	return NULL;
+}
+
+/* Virtual CPUs with different events share the processors, some with alarms at a high rate. */
+static void t_side_by_side(void)
+{
+	struct side sides[8];
+	pthread_t threads[8];
+
+	for (int i = 0; i < 8; i++) {
+		int insns = i % 2;
+
+		sides[i] = (struct side){
+			.evntsel = USR | OS | (insns ? INSNS : BRANCHES),
+			.per = insns ? 2 : 1,
+			.n = 200000 + 7 * i,
+			.period = i % 4 < 2 ? 0 : 3001 + i,
+			.moves = i > 3,
+		};
+		pthread_create(&threads[i], NULL, side, &sides[i]);
+	}
+	for (int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+	check("side-by-side", 0, 0);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Processors and processes that end at any moment. */
+
+static void online(int on)
+{
+	int fd = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY);
+
+	if (fd < 0 || write(fd, on ? "1" : "0", 1) != 1)
+		die("cpu1/online");
+	close(fd);
+}
+
+static void *toggle(void *unused)
+{
+	for (int i = 0; i < 6; i++) {
+		online(0);
+		usleep(20000);
+		online(1);
+		usleep(20000);
+	}
+	stop = 1;
+	return NULL;
+}
+
+static void t_hotplug(void)
+{
+	uint64_t total = 0;
+	pthread_t thread;
+	struct guest g;
+
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 1, USR | OS | BRANCHES);
+	g.on_alarm = at_alarm;
+	g.period = 10007;
+	arm(g.fd, 0, g.period);
+	stop = 0;
+	pthread_create(&thread, NULL, toggle, NULL);
+	while (!stop) {
+		guest_run(&g, 100000);
+		total++;
+	}
+	pthread_join(thread, NULL);
+	check("hotplug-count", count(g.state, 0), total * GUEST_INSNS(100000));
+	check("hotplug-branches", count(g.state, 1), total * GUEST_BRANCHES(100000));
+	check("hotplug-alarms", g.rung, count(g.state, 0) / g.period);
+	/* One that was off has registers like the others. */
+	pin(1);
+	guest_run(&g, 1000);
+	check("hotplug-after", count(g.state, 0), total * GUEST_INSNS(100000) + GUEST_INSNS(1000));
+	unpin();
+	guest_free(&g);
+}
+
+static void *endless(void *unused)
+{
+	struct guest g;
+
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 1, USR | OS | BRANCHES);
+	g.on_alarm = at_alarm;
+	g.period = 2003;
+	arm(g.fd, 0, g.period);
+	for (;;)
+		guest_run(&g, 100000);
+	return NULL;
+}
+
+static void t_killed(void)
+{
+	for (int i = 0; i < 30; i++) {
+		pthread_t threads[3];
+		int status;
+		pid_t pid = fork();
+
+		if (!pid) {
+			for (int t = 0; t < 3; t++)
+				pthread_create(&threads[t], NULL, endless, NULL);
+			pause();
+		}
+		usleep(i * 3000);
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+		expect("killed-by", WTERMSIG(status), SIGKILL);
+		/* The last descriptor is closed by then, not the last guest's memory. */
+		for (int wait = 0; wait < 100 && module_uses(); wait++)
+			usleep(10000);
+		expect("killed-uses", module_uses(), 0);
+	}
+	check("killed", perf_counts(), 100000);
+	no_register_was_written("killed-nothing-left");
+}
+
+static int shared_fd;
+
+static void *until_stopped(void *unused)
+{
+	struct guest g;
+
+	guest_new(&g);
+	if (attach(shared_fd))
+		die("attach");
+	load(shared_fd, 0, USR | OS | INSNS);
+	arm(shared_fd, 0, 5001);
+	while (!stop)
+		guest_run(&g, 10000);
+	running = NULL;
+	close(g.vcpu);
+	return NULL;
+}
+
+/* The file is closed by another thread than the one that is counted. */
+static void t_closed(void)
+{
+	for (int i = 0; i < 20; i++) {
+		pthread_t thread;
+
+		shared_fd = device();
+		stop = 0;
+		pthread_create(&thread, NULL, until_stopped, NULL);
+		usleep(1000 + i * 2000);
+		close(shared_fd);
+		expect("closed-perf", perf_counts(), 100000);
+		stop = 1;
+		pthread_join(thread, NULL);
+		expect("closed-uses", module_uses(), 0);
+	}
+	check("closed", 0, 0);
+}
+
+static void t_unload(void)
+{
+	int fd = device(), file;
+
+	check("unload-refused", syscall(SYS_delete_module, "perfctr_host", O_NONBLOCK), -1);
+	check("unload-busy", errno, EWOULDBLOCK);
+	close(fd);
+	for (int i = 0; i < 5; i++) {
+		expect("unload", syscall(SYS_delete_module, "perfctr_host", O_NONBLOCK), 0);
+		expect("unloaded", open(DEVICE, O_RDWR), -1);
+		file = open("/lib/perfvisor/modules/perfctr_host.ko", O_RDONLY | O_CLOEXEC);
+		expect("load", syscall(SYS_finit_module, file, "", 0), 0);
+		close(file);
+	}
+	check("unloaded-and-loaded", perf_counts(), 100000);
+	fd = device();
+	check("works-again", attach(fd), 0);
+	close(fd);
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Checks perfctr_host from inside the lab machine, by its own interface: what it
+ * counts is compared for equality with guests of known length, and what it must
+ * not do is tried.
+ *
+ *   cc -O1 -static -pthread -I../../../vpmu/host-module -o module module.c
+ *   module [NAME]..        (as root) the parts with these names, or all
+ *
+ * One line per check, "ok NAME" or "FAIL NAME got want".  Exit status 1 if any
+ * failed.  Nobody else may use the counters meanwhile.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/kvm.h>
+#include <linux/perf_event.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/klog.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "perfctr_host.h"
+
+static int failed;
+
+static void check(const char *name, int64_t got, int64_t want)
+{
+	if (got == want)
+		printf("ok %s\n", name);
+	else
+		printf("FAIL %s %lld %lld\n", name, (long long)got, (long long)want);
+	failed |= got != want;
+	fflush(stdout);
+}
+
+/* For what happens too often for a line each. */
+static void expect(const char *name, int64_t got, int64_t want)
+{
+	if (got != want)
+		check(name, got, want);
+}
+
+static void die(const char *what)
+{
+	printf("FAIL %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+#include "device.h"
+#include "guest.h"
+#include "errors.h"
+#include "counts.h"
+#include "sharing.h"
+#include "ends.h"
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} parts[] = {
+	{ "errors", t_errors },
+	{ "mappings", t_mappings },
+	{ "users", t_users },
+	{ "exact", t_exact },
+	{ "switches", t_switches },
+	{ "alarms", t_alarms },
+	{ "side-by-side", t_side_by_side },
+	{ "perf", t_perf },
+	{ "secret", t_secret },
+	{ "hotplug", t_hotplug },
+	{ "killed", t_killed },
+	{ "closed", t_closed },
+	{ "unload", t_unload },
+};
+
+/* What the kernel complained about meanwhile. */
+static void t_log(void)
+{
+	static const char *const bad[] = { "WARNING:", "BUG:", "Uhhuh", "Oops",
+					   "stall", "blocked for" };
+	static char log[1 << 20];
+	int size = klogctl(3, log, sizeof(log) - 1);	/* SYSLOG_ACTION_READ_ALL */
+	int found = 0;
+
+	log[size > 0 ? size : 0] = 0;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		if (strstr(log, bad[i])) {
+			printf("FAIL the kernel's log has %s\n", bad[i]);
+			found = 1;
+		}
+	check("log", found, 0);
+}
+
+int main(int argc, char **argv)
+{
+	guests_init();
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		int wanted = argc < 2;
+
+		for (int a = 1; a < argc; a++)
+			wanted |= !strcmp(argv[a], parts[i].name);
+		if (wanted)
+			parts[i].run();
+	}
+	t_log();
+	return failed;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Sharing the machine: with perf, and with other users. */
+
+static int perf_open(void)
+{
+	struct perf_event_attr a = {
+		.size = sizeof(a), .type = PERF_TYPE_RAW, .config = INSNS,
+		.exclude_kernel = 1, .exclude_guest = 1,
+	};
+
+	return syscall(SYS_perf_event_open, &a, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+/* What perf counts of a loop of this process: the iterations' instructions, by difference. */
+static int64_t perf_counts(void)
+{
+	uint64_t a, b, c;
+	int fd = perf_open();
+
+	if (fd < 0)
+		return -errno;
+#define LOOP(n) do { uint64_t i = (n); asm volatile("1: dec %0; jnz 1b" : "+r"(i)); } while (0)
+	LOOP(1);
+	if (read(fd, &a, 8) != 8)
+		return -1;
+	LOOP(1000);
+	if (read(fd, &b, 8) != 8)
+		return -1;
+	LOOP(51000);
+	if (read(fd, &c, 8) != 8)
+		return -1;
+	close(fd);
+	return (c - b) - (b - a);
+}
+
+static void t_perf(void)
+{
+	struct guest g;
+	int fd;
+
+	check("perf-before", perf_counts(), 100000);
+	fd = perf_open();
+	check("busy-while-perf-counts", open(DEVICE, O_RDWR) < 0 ? errno : 0, EBUSY);
+	close(fd);
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	guest_run(&g, 1000);
+	check("perf-during", perf_counts(), -EBUSY);
+	guest_run(&g, 1000);
+	check("count-beside-perf", count(g.state, 0), 2 * GUEST_INSNS(1000));
+	guest_free(&g);
+	check("perf-after", perf_counts(), 100000);
+}
+
+#define SECRET	54321
+
+/* The counts of this guest are another user's business. */
+static int spy_pipe[2], victim_pipe[2];
+
+static void victim(void)
+{
+	struct guest g;
+	char c;
+
+	pin(0);
+	guest_counted(&g);
+	for (int i = 0; i < COUNTERS; i++)
+		load(g.fd, i, USR | OS | INSNS);
+	arm(g.fd, 2, 1000000);
+	guest_run(&g, SECRET);
+	if (write(spy_pipe[1], "1", 1) != 1 || read(victim_pipe[0], &c, 1) != 1)
+		die("pipe");
+	guest_run(&g, SECRET);
+	for (int i = 0; i < COUNTERS; i++)
+		expect("victim-counts", count(g.state, i), 2 * GUEST_INSNS(SECRET));
+}
+
+static void spy(void)
+{
+	struct guest g;
+	char c;
+
+	if (setuid(65534) || read(spy_pipe[0], &c, 1) != 1)
+		die("spy");
+	pin(0);
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | BRANCHES);
+	for (int i = 0; i < COUNTERS; i++)
+		expect("spied", rdpmc(i), 0);
+	guest_run(&g, 1000);
+	expect("spy-counts", count(g.state, 0), 1000);
+	if (write(victim_pipe[1], "1", 1) != 1)
+		die("pipe");
+}
+
+static void unattached(void)
+{
+	int fd = device();
+
+	signal(SIGSEGV, SIG_DFL);
+	rdpmc(0);
+	close(fd);
+}
+
+static void *attached_sibling(void *fd)
+{
+	attach(*(int *)fd);
+	pause();
+	return NULL;
+}
+
+/* Only the attached thread may use RDPMC, not its process. */
+static void sibling(void)
+{
+	int fd = device();
+	pthread_t thread;
+
+	pin(0);
+	pthread_create(&thread, NULL, attached_sibling, &fd);
+	usleep(200000);
+	rdpmc(0);
+}
+
+static void t_secret(void)
+{
+	int status;
+	pid_t pid;
+
+	if (pipe(spy_pipe) || pipe(victim_pipe) || chmod(DEVICE, 0666))
+		die("pipe");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		failed = 0;
+		victim();
+		_exit(failed);
+	}
+	check("spy", in_child(spy), 0);
+	waitpid(pid, &status, 0);
+	check("victim", status, 0);
+	chmod(DEVICE, 0660);
+	check("rdpmc-without-attaching", WTERMSIG(in_child(unattached)), SIGSEGV);
+	check("rdpmc-beside-the-thread", WTERMSIG(in_child(sibling)), SIGSEGV);
+}

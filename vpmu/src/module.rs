@@ -12,7 +12,7 @@ mod page;
 
 use std::thread::{self, ThreadId};
 
-use perfctr_abi::host_module::Info;
+pub use perfctr_abi::host_module::Info;
 
 use device::{Counters, Device};
 pub use device::{Hold, OpenError, hold};

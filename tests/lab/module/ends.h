@@ -88,19 +88,20 @@ static void t_killed(void)
 			usleep(10000);
 		expect("killed-uses", module_uses(), 0);
 	}
-	check("killed", perf_counts(), 100000);
 	no_register_was_written("killed-nothing-left");
+	check("killed", perf_counts(), 100000);
 }
 
 static int shared_fd;
+static volatile int attached;
 
 static void *until_stopped(void *unused)
 {
 	struct guest g;
 
 	guest_new(&g);
-	if (attach(shared_fd))
-		die("attach");
+	expect("closed-attach", attach(shared_fd), 0);
+	attached = 1;
 	load(shared_fd, 0, USR | OS | INSNS);
 	arm(shared_fd, 0, 5001);
 	while (!stop)
@@ -119,7 +120,10 @@ static void t_closed(void)
 		shared_fd = device();
 		stop = 0;
 		pthread_create(&thread, NULL, until_stopped, NULL);
-		usleep(1000 + i * 2000);
+		while (!attached)
+			usleep(100);
+		usleep(i * 2000);
+		attached = 0;
 		close(shared_fd);
 		expect("closed-perf", perf_counts(), 100000);
 		stop = 1;

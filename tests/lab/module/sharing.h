@@ -62,6 +62,7 @@ static void victim(void)
 	struct guest g;
 	char c;
 
+	close(victim_pipe[1]);
 	pin(0);
 	guest_counted(&g);
 	for (int i = 0; i < COUNTERS; i++)
@@ -126,7 +127,7 @@ static void t_secret(void)
 	int status;
 	pid_t pid;
 
-	if (pipe(spy_pipe) || pipe(victim_pipe) || chmod(DEVICE, 0666))
+	if (pipe(spy_pipe) || pipe(victim_pipe) || chmod(DEVICE, 0666) || chmod("/dev/kvm", 0666))
 		die("pipe");
 	fflush(stdout);
 	pid = fork();
@@ -136,9 +137,11 @@ static void t_secret(void)
 		_exit(failed);
 	}
 	check("spy", in_child(spy), 0);
+	close(victim_pipe[1]);	/* which a spy that failed has not written */
 	waitpid(pid, &status, 0);
 	check("victim", status, 0);
 	chmod(DEVICE, 0660);
+	chmod("/dev/kvm", 0660);
 	check("rdpmc-without-attaching", WTERMSIG(in_child(unattached)), SIGSEGV);
 	check("rdpmc-beside-the-thread", WTERMSIG(in_child(sibling)), SIGSEGV);
 }

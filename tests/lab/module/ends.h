@@ -106,9 +106,9 @@ static void *until_stopped(void *unused)
 
 	guest_new(&g);
 	expect("closed-attach", attach(shared_fd), 0);
-	attached = 1;
 	load(shared_fd, 0, USR | OS | INSNS);
 	arm(shared_fd, 0, 5001);
+	attached = 1;	/* and nobody is in a call on the file any more */
 	while (!stop)
 		guest_run(&g, 10000);
 	running = NULL;

@@ -95,7 +95,7 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>>
             .map(str::to_owned)
             .collect();
     arguments.extend(["--vcpus".to_owned(), guest.vcpus.to_string()]);
-    arguments.extend(["--pmu", guest.pmu].map(str::to_owned));
+    arguments.extend(["--pmu", guest.pmu, "--source", guest.source].map(str::to_owned));
     arguments.extend(["--report".to_owned(), report.display().to_string()]);
     arguments.extend(copy(env!("CARGO_BIN_EXE_spin"), "/bin/spin"));
     match guest.tool {

@@ -8,6 +8,7 @@ pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;
 
+mod host_module;
 mod lab_counters;
 mod models;
 mod power;
@@ -30,6 +31,8 @@ type CommandLineTest = fn() -> Result<()>;
 /// Tests that make their own machine, or none.
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("lab-counters", lab_counters::count_exactly),
+    ("host-module", host_module::by_itself),
+    ("host-module-and-perf", host_module::conflicts),
     ("streams", streams::streams),
     ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),

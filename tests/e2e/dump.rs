@@ -29,6 +29,19 @@ pub(crate) struct Pmu {
     pub(crate) events: Vec<Event>,
     pub(crate) others: u64,
     pub(crate) lost: u64,
+    source: String,
+    /// By the source `module` only.
+    #[serde(default)]
+    hardware: Option<Hardware>,
+}
+
+/// What the host's kernel did for it.
+#[derive(Debug, Deserialize)]
+struct Hardware {
+    switches: u64,
+    switch_writes: u64,
+    control_writes: u64,
+    avoided: u64,
 }
 
 /// What one event select counted.
@@ -72,6 +85,30 @@ impl Dump {
     /// TSC cycles of all vCPUs.
     pub(crate) fn tsc(&self) -> u64 {
         self.vcpus.iter().map(|vcpu| vcpu.pmu.tsc).sum()
+    }
+
+    /// Each vCPU counted by this source.
+    pub(crate) fn is_by(&self, source: &str) -> Result<()> {
+        for Vcpu { index, pmu } in &self.vcpus {
+            ensure!(pmu.source == source, "vCPU {index} counted with {}, not {source}", pmu.source);
+            ensure!(pmu.hardware.is_some() == (source == "module"), "vCPU {index}: {:?}", pmu.hardware);
+        }
+        Ok(())
+    }
+
+    /// Where only a-mode counters were used, and the module tells: a switch wrote a register only where the other of
+    /// the lab's two processors had not been told yet of what was loaded, and never on the one where it was.
+    pub(crate) fn wrote_little(&self) -> Result<()> {
+        for Vcpu { index, pmu } in &self.vcpus {
+            let Some(hardware) = &pmu.hardware else { continue };
+            ensure!(
+                hardware.switches > 0
+                    && hardware.avoided > 0
+                    && hardware.switch_writes <= hardware.control_writes,
+                "vCPU {index}: {hardware:?}"
+            );
+        }
+        Ok(())
     }
 
     /// Nothing was counted that the dump cannot name, and nothing was missed.

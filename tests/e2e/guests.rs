@@ -19,6 +19,8 @@ pub(crate) struct Guest {
     pub(crate) vcpus: u32,
     /// As `--pmu` has it.
     pub(crate) pmu: &'static str,
+    /// As `--source` has it.
+    pub(crate) source: &'static str,
     pub(crate) tool: Tool,
     pub(crate) cases: &'static [Case],
     /// After the cases, and what perfvisor's status is to be then.
@@ -38,12 +40,19 @@ pub(crate) enum Tool {
 
 impl Guest {
     /// A guest for the cases of [`perf`].
-    const fn with_perf(name: &'static str, pmu: &'static str, kernel: &'static str, vcpus: u32) -> Self {
+    const fn with_perf(
+        name: &'static str,
+        pmu: &'static str,
+        kernel: &'static str,
+        vcpus: u32,
+        source: &'static str,
+    ) -> Self {
         Self {
             name,
             kernel,
             vcpus,
             pmu,
+            source,
             tool: Tool::Perf,
             cases: perf::CASES,
             last_command: "exit 0",
@@ -85,6 +94,7 @@ pub(crate) static ALL: [Guest; 9] = [
         kernel: "6.12",
         vcpus: 2,
         pmu: "k8",
+        source: "module",
         tool: Tool::Pmctest,
         cases: &[
             exact::CASE,
@@ -105,6 +115,7 @@ pub(crate) static ALL: [Guest; 9] = [
         kernel: "6.1",
         vcpus: 1,
         pmu: "auto",
+        source: "module",
         tool: Tool::Pmctest,
         cases: &[exact::CASE, side_by_side::CASE],
         last_command: "exit 7",
@@ -117,6 +128,7 @@ pub(crate) static ALL: [Guest; 9] = [
         kernel: "6.1",
         vcpus: 2,
         pmu: "k8",
+        source: "perf",
         tool: Tool::Pmctest,
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE],
         last_command: "kill -KILL $$",
@@ -124,12 +136,12 @@ pub(crate) static ALL: [Guest; 9] = [
         only_perfex: false,
         outcome: OnceLock::new(),
     },
-    Guest::with_perf("perf-k7", "k7", "6.1", 1),
-    Guest::with_perf("perf-amd-core", "amd-core", "6.12", 2),
-    Guest::with_perf("perf-amd-v2", "amd-v2", "6.12", 1),
-    Guest::with_perf("perf-pentium-m", "pentium-m", "6.1", 2),
-    Guest::with_perf("perf-intel-v2", "intel-v2", "6.12", 1),
-    Guest::with_perf("perf-intel-v4", "intel-v4", "6.1", 2),
+    Guest::with_perf("perf-k7", "k7", "6.1", 1, "module"),
+    Guest::with_perf("perf-amd-core", "amd-core", "6.12", 2, "perf"),
+    Guest::with_perf("perf-amd-v2", "amd-v2", "6.12", 1, "perf"),
+    Guest::with_perf("perf-pentium-m", "pentium-m", "6.1", 2, "module"),
+    Guest::with_perf("perf-intel-v2", "intel-v2", "6.12", 1, "perf"),
+    Guest::with_perf("perf-intel-v4", "intel-v4", "6.1", 2, "perf"),
 ];
 
 /// One test for each test of each case, and one for the guest's end. The first that runs boots the guest.
@@ -169,8 +181,10 @@ fn ends_well(guest: &'static Guest) -> Result<()> {
     let report = outcome.report.as_ref().map_err(|error| anyhow!("{error}")).context("the final report")?;
     ensure!(report.name == guest.name, "the report is of '{}'", report.name);
     ensure!(report.vcpus.len() == guest.vcpus as usize, "the report has {} vCPUs", report.vcpus.len());
+    report.is_by(guest.source)?;
     if guest.only_perfex {
         report.is_complete()?;
+        report.wrote_little()?;
         let printed = counts::parse(&outcome.transcript)?;
         cases::agree(report, &printed)?;
         let (host, guest) = (report.tsc(), printed.iter().map(|counts| counts.tsc).sum::<u64>());

@@ -15,7 +15,7 @@ const CODE: [u8; 26] = [
 ];
 
 /// A multiboot image that is no ELF file: its header has addresses, and the code follows it.
-fn image() -> Vec<u8> {
+pub(super) fn image() -> Vec<u8> {
     const MAGIC: u32 = 0x1BAD_B002;
     const HAS_ADDRESSES: u32 = 1 << 16;
     let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(HAS_ADDRESSES);

@@ -6,6 +6,8 @@
  *
  *   cc -O1 -static -pthread -I../../../vpmu/host-module -o module module.c
  *   module [NAME]..        (as root) the parts with these names, or all
+ *   module hold-perf       has a counter by perf, for others to find, until it
+ *   module hold-module     is killed; or by the module
  *
  * One line per check, "ok NAME" or "FAIL NAME got want".  Exit status 1 if any
  * failed.  Nobody else may use the counters meanwhile.
@@ -104,9 +106,34 @@ static void t_log(void)
 	check("log", found, 0);
 }
 
+static int open_device(void)
+{
+	return open(DEVICE, O_RDWR | O_CLOEXEC);
+}
+
+/* Who was killed before may have it for a moment yet. */
+static int hold(int (*take)(void))
+{
+	int fd = take();
+
+	for (int wait = 0; fd < 0 && wait < 500; wait++) {
+		usleep(10000);
+		fd = take();
+	}
+	if (fd < 0)
+		die("hold");
+	puts("held");
+	fflush(stdout);
+	return pause();
+}
+
 int main(int argc, char **argv)
 {
 	guests_init();
+	if (argc == 2 && !strcmp(argv[1], "hold-perf"))
+		return hold(perf_open);
+	if (argc == 2 && !strcmp(argv[1], "hold-module"))
+		return hold(open_device);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		int wanted = argc < 2;
 

@@ -17,12 +17,22 @@ pub enum Source {
     Module(Hold),
 }
 
-/// The module was asked for and cannot be used.
+/// What was asked for cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("--source module: {error}; {remedy}")]
-pub struct Unusable {
-    error: OpenError,
-    remedy: String,
+pub enum Unusable {
+    /// The module.
+    #[error("--source module: {error}; {remedy}")]
+    Module {
+        /// Why.
+        error: OpenError,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// Perf.
+    #[error(
+        "--source perf: perfctr_host has the host's counters for other machines; use --source module, or end those"
+    )]
+    Perf,
 }
 
 impl Source {
@@ -30,7 +40,7 @@ impl Source {
     /// goes on having them, and that is said.
     pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
         if asked == cli::Source::Perf {
-            return Ok(Self::Perf);
+            return if pmu_holders::module_is_used() { Err(Unusable::Perf) } else { Ok(Self::Perf) };
         }
         match module::hold() {
             Ok(hold) => Ok(Self::Module(hold)),
@@ -39,7 +49,7 @@ impl Source {
                 say(format_args!("perfctr_host is loaded, but {error}; counting with perf"));
                 Ok(Self::Perf)
             }
-            Err(error) => Err(Unusable { remedy: remedy(&error), error }),
+            Err(error) => Err(Unusable::Module { remedy: remedy(&error), error }),
         }
     }
 

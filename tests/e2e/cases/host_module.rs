@@ -1,0 +1,74 @@
+//! The host's kernel module: by itself, and who else has the counters.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use super::test_kernel;
+use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, Guarded, RUN_FAILED};
+
+/// `tests/lab/module/module.c`, compiled.
+fn program(folder: &TempDir) -> Result<Vec<u8>> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let source = repository.join("tests/lab/module/module.c");
+    let program = folder.path().join("module");
+    let compiler = Command::new("cc")
+        .args(["-O1", "-static", "-pthread", "-I"])
+        .arg(repository.join("vpmu/host-module"))
+        .arg("-o")
+        .args([&program, &source])
+        .status()
+        .context("cannot run cc")?;
+    ensure!(compiler.success(), "{} does not compile", source.display());
+    Ok(fs::read(&program)?)
+}
+
+/// Takes the program from standard input and runs it with these words.
+fn script(words: &str) -> String {
+    format!("cat > /tmp/module.$$ && chmod +x /tmp/module.$$ && /tmp/module.$$ {words}")
+}
+
+/// Each of its lines is one comparison for equality.
+pub(super) fn by_itself() -> Result<()> {
+    let program = program(&tempfile::tempdir()?)?;
+    let ended = perfvisor::run(["lab", "exec", "--", "sh", "-c", &script("")], &program, BOOT_LIMIT)?;
+    let said = String::from_utf8_lossy(&ended.stdout);
+    let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
+    ensure!(others.is_empty(), "{} checks passed, but:\n{}{}", ok.len(), others.join("\n"), ended.stderr);
+    ensure!(!ok.is_empty(), "nothing was checked{ended}");
+    ended.expect_status(0)
+}
+
+/// A machine with this source, while `who` has the counters.
+fn beside(who: &str, source: &str) -> Result<Ended> {
+    let folder = tempfile::tempdir()?;
+    let program = program(&folder)?;
+    let kernel = folder.path().join("test.bin");
+    fs::write(&kernel, test_kernel::image())?;
+    let mut holder = perfvisor::command(["lab", "exec", "--", "sh", "-c", &script(who)])?;
+    let mut holder = Guarded::spawn(holder.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+    let (stdin, stdout) = (holder.0.stdin.take(), holder.0.stdout.take());
+    std::io::Write::write_all(&mut stdin.context("no pipe")?, &program)?;
+    let mut line = String::new();
+    BufReader::new(stdout.context("no pipe")?).read_line(&mut line)?;
+    ensure!(line == "held\n", "the holder said '{line}'");
+    let kernel = kernel.display().to_string();
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").display().to_string();
+    let run = ["run", "--pmu", "k8", "--source", source, "--kernel", &kernel, "--module", &module];
+    perfvisor::run(run, b"", COMMAND_LIMIT)
+}
+
+/// One of the two has the counters; the other is told who, and what to do.
+pub(super) fn conflicts() -> Result<()> {
+    beside("hold-perf", "module")?.expect_refusal(RUN_FAILED, &["perf has", "module.", "pid"])?;
+    beside("hold-module", "perf")?.expect_refusal(RUN_FAILED, &["perfctr_host has", "--source module"])?;
+    for (who, source) in [("hold-module", "module"), ("hold-perf", "perf"), ("hold-perf", "auto")] {
+        let ended = beside(who, source)?;
+        ensure!(ended.status != Some(RUN_FAILED), "{source} beside {who}{ended}");
+    }
+    Ok(())
+}

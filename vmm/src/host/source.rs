@@ -144,3 +144,30 @@ impl HostPmu for VcpuSource {
         either!(self, host => host.hardware())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_module_auto_is_perf_and_asking_for_it_says_how_to_load_it() {
+        if module::hold().is_ok() {
+            return;
+        }
+        assert!(matches!(Source::choose(cli::Source::Auto), Ok(Source::Perf)));
+        let Err(error) = Source::choose(cli::Source::Module) else { panic!("there is none") };
+        let text = error.to_string();
+        assert!(text.starts_with("--source module: "), "{text}");
+        assert!(remedy(&OpenError::NoModule).contains("insmod"));
+        let mut source = Source::Perf.vcpus()(5);
+        assert_eq!((source.name(), source.hardware(), source.now(0)), ("perf", None, None));
+        source.unload(0);
+    }
+
+    #[test]
+    fn every_refusal_has_a_remedy() {
+        for error in [OpenError::NotAllowed, OpenError::Busy, OpenError::NoGuestOnly, OpenError::Version(9)] {
+            assert!(!remedy(&error).is_empty(), "{error}");
+        }
+    }
+}

@@ -225,6 +225,7 @@ static struct platform_driver sleeper_driver = {
 	.driver = {
 		.name = KBUILD_MODNAME,
 		.pm = pm_sleep_ptr(&processor_pm),
+		.suppress_bind_attrs = true,
 	},
 };
 

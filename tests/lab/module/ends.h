@@ -52,6 +52,58 @@ static void t_hotplug(void)
 	guest_free(&g);
 }
 
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		die(path);
+	close(fd);
+}
+
+static void *sleep_and_wake(void *unused)
+{
+	usleep(300000);
+	put("/sys/class/rtc/rtc0/wakealarm", "+4");
+	put("/sys/power/state", "mem");
+	usleep(300000);
+	stop = 1;
+	return NULL;
+}
+
+/* The machine sleeps (ACPI S3, where all registers are lost) and counts on. */
+static void t_sleep(void)
+{
+	uint64_t total = 0;
+	pthread_t thread;
+	struct guest g;
+
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 1, USR | OS | BRANCHES);
+	g.on_alarm = at_alarm;
+	g.period = 10007;
+	arm(g.fd, 0, g.period);
+	stop = 0;
+	pthread_create(&thread, NULL, sleep_and_wake, NULL);
+	while (!stop) {
+		guest_run(&g, 100000);
+		total++;
+	}
+	pthread_join(thread, NULL);
+	for (int cpu = 0; cpu < 2; cpu++) {
+		pin(cpu);
+		guest_run(&g, 100000);
+		total++;
+	}
+	unpin();
+	check("sleep-count", count(g.state, 0), total * GUEST_INSNS(100000));
+	check("sleep-branches", count(g.state, 1), total * GUEST_BRANCHES(100000));
+	check("sleep-alarms", g.rung, count(g.state, 0) / g.period);
+	guest_free(&g);
+	check("sleep-perf", perf_counts(), 100000);
+}
+
 static void *endless(void *unused)
 {
 	struct guest g;

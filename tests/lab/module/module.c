@@ -83,6 +83,7 @@ static const struct {
 	{ "perf", t_perf },
 	{ "secret", t_secret },
 	{ "hotplug", t_hotplug },
+	{ "sleep", t_sleep },
 	{ "killed", t_killed },
 	{ "closed", t_closed },
 	{ "unload", t_unload },

@@ -97,6 +97,10 @@ static void t_switches(void)
 	check("i-mode-moved", after.switch_writes - before.switch_writes >= 3, 1);
 	guest_run(&g, 1000);
 	check("i-mode-moved-count", count(g.state, 1), 2 * GUEST_BRANCHES(LONG) + 1000);
+	/* Back: what stands there is its own, and old. */
+	pin(0);
+	guest_run(&g, 1000);
+	check("i-mode-back-count", count(g.state, 1), 2 * GUEST_BRANCHES(LONG) + 2000);
 	check("no-alarm-yet", g.alarms, 0);
 	unpin();
 	guest_free(&g);

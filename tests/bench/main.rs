@@ -79,7 +79,8 @@ fn measured(arguments: &Arguments, folder: &std::path::Path, side: Side) -> Resu
     }
     let here = |name: &str| if arguments.lab { inside(name) } else { program(name).display().to_string() };
     command.args(["measure", side.name(), "--"]).arg(here("perfvisor"));
-    command.args(["run", "--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
+    // The module would take all the counters for itself.
+    command.args(["run", "--source", "perf", "--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
     command.args(["--copy", &format!("{}:/bin/costs", here("costs")), "--", "costs"]);
     command.args(&arguments.operations);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?}"))?;

@@ -40,6 +40,9 @@ pub(crate) enum Tool {
     Perf,
 }
 
+/// How a guest ends that the lab has lost: reset, standing still, or with the machine itself.
+const LOST: [&str; 3] = ["triple fault", "did not end within", "the machine went down"];
+
 impl Guest {
     /// A guest for the cases of [`perf`].
     const fn with_perf(
@@ -87,14 +90,15 @@ impl Guest {
         Setting { vcpus: self.vcpus, pmu: self.pmu }
     }
 
-    /// Boots it. The lab's emulator resets a guest by a triple fault now and then, at no particular place (see
-    /// `tests/lab/README.md`, "Limits"); such a guest is booted again, twice at most, and that is said.
+    /// Boots it. The lab's emulator loses a guest now and then, at no particular place (see `tests/lab/README.md`,
+    /// "Limits"); such a guest is booted again, twice at most, and that is said.
     fn boot(&'static self) -> Result<Outcome> {
         for _ in 0..2 {
             let outcome = boot::run(self)?;
             match &outcome.failure {
-                Some(failure) if failure.contains("triple fault") => {
-                    eprintln!("{}: the lab lost this guest by a triple fault; it is booted again", self.name);
+                Some(failure) if LOST.iter().any(|how| failure.contains(how)) => {
+                    let how = failure.lines().next().unwrap_or_default();
+                    eprintln!("{}: the lab lost this guest ({how}); it is booted again", self.name);
                 }
                 _ => return Ok(outcome),
             }

@@ -132,8 +132,10 @@ impl Interrupted {
         ensure!(accumulated == counted, "a-mode {accumulated}, i-mode {counted}, of the same event");
         let begun = u64::from(page.pmc[1].start.wrapping_add(period));
         let number = counted / u64::from(period);
+        // One that came with the last instruction before the stop is told behind it, where nothing can go on.
+        let after_the_stop = seen.refused.min(1);
         ensure!(
-            seen == Seen { signals: number, with: [0, number, 0, 0], ..NOTHING },
+            seen == Seen { signals: number, with: [0, number, 0, 0], refused: after_the_stop, ..NOTHING },
             "{counted} events with a period of {period} are {number} overflows, but seen were {seen:?}"
         );
         let late = counted.checked_sub(number * u64::from(period) + begun);

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn other_lines_are_no_marks() {
         assert!(parse("ok").is_none());
-        assert!(parse("mark ").unwrap().is_err());
+        assert!(parse("mark of something").unwrap().is_err());
         let line = format!("{PREFIX}{}\r\n", serde_json::to_string(&Mark::End).unwrap());
         assert_eq!(parse(&line).unwrap().unwrap(), Mark::End);
     }

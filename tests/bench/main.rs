@@ -6,8 +6,8 @@
 //!
 //! It measures whatever `perfvisor run` starts from outside, by the host's own counters: `costs` in the guest does each
 //! operation in two lengths, and stands still while they are read (`tests::mark`). One operation costs the difference,
-//! divided by the difference of the lengths; each pair is run three times, and the smallest is taken, because what comes
-//! in between (the timers of guest and host) only adds.
+//! divided by the difference of the lengths. What comes in between (the timers of guest and host, other programs) is in one
+//! of the two or in the other; of three such pairs the median is taken.
 //!
 //! perfvisor is $PERFVISOR, or the one beside this program.
 //!

@@ -106,8 +106,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 /// Read the counters at each mark and answer it; write what each operation cost.
 fn follow(counters: &mut Counters, output: impl BufRead, input: &mut ChildStdin) -> Result<()> {
     let mut begun: Vec<(String, u64, Cost)> = Vec::new();
-    // Of the operation before, the smallest so far.
-    let mut least: Option<(String, Cost)> = None;
+    // Of one operation, so far.
+    let mut costs: Option<(String, Vec<Cost>)> = None;
     let mut progress = Progress::default();
     for line in output.lines() {
         let line = line?;
@@ -131,11 +131,9 @@ fn follow(counters: &mut Counters, output: impl BufRead, input: &mut ChildStdin)
                     .context("the second is the longer")?;
                 let (once, thrice) = (second.map2(*first, |b, a| b - a), now.map2(*second, |b, a| b - a));
                 let cost = thrice.map2(once, |long, short| (long - short) / times as f64);
-                match &mut least {
-                    Some((of, least)) if of == name => *least = least.map2(cost, f64::min),
-                    _ => {
-                        write_cost(least.replace((name.clone(), cost)))?;
-                    }
+                match &mut costs {
+                    Some((of, costs)) if of == name => costs.push(cost),
+                    _ => write_cost(costs.replace((name.clone(), vec![cost])))?,
                 }
                 begun.clear();
             }
@@ -144,11 +142,23 @@ fn follow(counters: &mut Counters, output: impl BufRead, input: &mut ChildStdin)
         input.write_all(b"\n")?;
         input.flush()?;
     }
-    write_cost(least)
+    write_cost(costs)
 }
 
-fn write_cost(cost: Option<(String, Cost)>) -> Result<()> {
-    cost.map_or(Ok(()), |(name, cost)| write(&Line::Cost { name, cost }))
+fn write_cost(costs: Option<(String, Vec<Cost>)>) -> Result<()> {
+    let Some((name, costs)) = costs else { return Ok(()) };
+    let median = |of: fn(&Cost) -> f64| {
+        let mut values: Vec<f64> = costs.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let cost = Cost {
+        user: median(|cost| cost.user),
+        kernel: median(|cost| cost.kernel),
+        exits: median(|cost| cost.exits),
+        user_exits: median(|cost| cost.user_exits),
+    };
+    write(&Line::Cost { name, cost })
 }
 
 fn write(line: &Line) -> Result<()> {

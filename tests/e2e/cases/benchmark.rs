@@ -26,7 +26,9 @@ pub(super) fn costs() -> Result<()> {
         let value = operation.map(|operation| &operation[side][what]);
         value.and_then(Value::as_f64).with_context(|| format!("no {what} of {name} by the {side} in {all}"))
     };
-    ensure!(cost("spin", "guest", "user")? == 4.0, "a round of the loop has four instructions: {all}");
+    // The guest's agent may wake up meanwhile.
+    let round = cost("spin", "guest", "user")?;
+    ensure!((round - 4.0).abs() < 0.01, "a round of the loop has four instructions: {all}");
     // Timers of guest and host make a few more.
     for (name, what) in [("cpuid", "exits"), ("switch/perfctr-4", "user_exits")] {
         let exits = cost(name, "host", what)?;

@@ -1,7 +1,7 @@
 //! The benchmark measures what is known, and the cost that perfvisor is made for: one exit a switch.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -16,9 +16,12 @@ pub(super) fn costs() -> Result<()> {
         "cpuid",
         "switch/perfctr-4",
     ]);
+    // Its progress is no part of this suite's output.
+    let messages = tempfile::NamedTempFile::new()?;
+    command.stdout(Stdio::null()).stderr(messages.reopen()?);
     // It boots twice.
-    let status = Guarded::spawn(command.stdout(std::process::Stdio::null()))?.wait(BOOT_LIMIT * 2)?;
-    ensure!(status == Some(0), "ended with {status:?}");
+    let status = Guarded::spawn(&mut command)?.wait(BOOT_LIMIT * 2)?;
+    ensure!(status == Some(0), "ended with {status:?}:\n{}", fs::read_to_string(messages.path())?);
     let all: Value = serde_json::from_str(&fs::read_to_string(file.path())?)?;
     let cost = |name: &str, side: &str, what: &str| -> Result<f64> {
         let operations = all["operations"].as_array().context("no operations")?;

@@ -34,7 +34,7 @@ type CommandLineTest = fn() -> Result<()>;
 pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("lab-counters", lab_counters::count_exactly),
     ("benchmark", benchmark::costs),
-    ("host-module", host_module::by_itself),
+    ("host-module-alone", host_module::by_itself),
     ("host-module-and-perf", host_module::conflicts),
     ("streams", streams::streams),
     ("test-kernel", test_kernel::test_kernel),

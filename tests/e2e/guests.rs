@@ -123,7 +123,7 @@ pub(crate) static ALL: [Guest; 11] = [
         kernel: "6.12",
         vcpus: 2,
         pmu: "k8",
-        source: "module",
+        source: "perf",
         tool: Tool::Pmctest,
         append: "",
         cases: &[

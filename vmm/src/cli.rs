@@ -176,7 +176,7 @@ pub enum Format {
 /// Sources of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
-    /// The module where it is loaded, else perf
+    /// Perf; the module where that has the counters already
     Auto,
     /// The host kernel's perf events
     Perf,

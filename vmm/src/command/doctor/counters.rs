@@ -25,7 +25,7 @@ fn of_module(module: Result<module::Info, OpenError>) -> Finding {
             Verdict::Good,
             SUBJECT,
             format!(
-                "perfctr_host programs {} counters of {} bits itself; runs use it (--source auto)",
+                "perfctr_host programs {} counters of {} bits itself; --source module uses it",
                 info.counters, info.width
             ),
         ),

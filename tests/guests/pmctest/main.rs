@@ -25,6 +25,7 @@ mod interrupting;
 mod kernel_log;
 mod measured;
 mod older;
+mod placed;
 #[cfg(test)]
 mod promises;
 mod random;

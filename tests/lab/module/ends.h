@@ -22,25 +22,34 @@ static void *toggle(void *unused)
 	return NULL;
 }
 
-static void t_hotplug(void)
+/* Run @g, which is new, with counters and an alarm until @what says stop; how often. */
+static uint64_t run_during(struct guest *g, void *(*what)(void *))
 {
 	uint64_t total = 0;
 	pthread_t thread;
-	struct guest g;
 
-	guest_counted(&g);
-	load(g.fd, 0, USR | OS | INSNS);
-	load(g.fd, 1, USR | OS | BRANCHES);
-	g.on_alarm = at_alarm;
-	g.period = 10007;
-	arm(g.fd, 0, g.period);
+	guest_counted(g);
+	load(g->fd, 0, USR | OS | INSNS);
+	load(g->fd, 1, USR | OS | BRANCHES);
+	g->on_alarm = at_alarm;
+	g->period = 10007;
+	arm(g->fd, 0, g->period);
 	stop = 0;
-	pthread_create(&thread, NULL, toggle, NULL);
+	pthread_create(&thread, NULL, what, NULL);
 	while (!stop) {
-		guest_run(&g, 100000);
+		guest_run(g, 100000);
 		total++;
 	}
 	pthread_join(thread, NULL);
+	return total;
+}
+
+static void t_hotplug(void)
+{
+	uint64_t total;
+	struct guest g;
+
+	total = run_during(&g, toggle);
 	check("hotplug-count", count(g.state, 0), total * GUEST_INSNS(100000));
 	check("hotplug-branches", count(g.state, 1), total * GUEST_BRANCHES(100000));
 	check("hotplug-alarms", g.rung, count(g.state, 0) / g.period);
@@ -74,23 +83,10 @@ static void *sleep_and_wake(void *unused)
 /* The machine sleeps (ACPI S3, where all registers are lost) and counts on. */
 static void t_sleep(void)
 {
-	uint64_t total = 0;
-	pthread_t thread;
+	uint64_t total;
 	struct guest g;
 
-	guest_counted(&g);
-	load(g.fd, 0, USR | OS | INSNS);
-	load(g.fd, 1, USR | OS | BRANCHES);
-	g.on_alarm = at_alarm;
-	g.period = 10007;
-	arm(g.fd, 0, g.period);
-	stop = 0;
-	pthread_create(&thread, NULL, sleep_and_wake, NULL);
-	while (!stop) {
-		guest_run(&g, 100000);
-		total++;
-	}
-	pthread_join(thread, NULL);
+	total = run_during(&g, sleep_and_wake);
 	for (int cpu = 0; cpu < 2; cpu++) {
 		pin(cpu);
 		guest_run(&g, 100000);

@@ -10,6 +10,7 @@ use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::Check;
 use crate::measured::Measured;
+use crate::placed::only;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "exact-alone", run: alone },
@@ -45,12 +46,6 @@ fn migrating() -> Result<()> {
             let _ = sched_setaffinity(None, cpu);
         }
     })
-}
-
-fn only(cpu: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
 }
 
 fn threads_of_one_cpu() -> Result<()> {

@@ -7,7 +7,6 @@ use std::mem::ManuallyDrop;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -22,6 +21,7 @@ use crate::Check;
 use crate::expect::equal;
 use crate::interrupting::{Interrupted, SIGNAL, Then, interrupting, sleep_is_cut_short, twice};
 use crate::measured::Measured;
+use crate::placed::{only, with_a_rival_and_alone};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "overflow-threads-of-one-cpu", run: threads_of_one_cpu },
@@ -77,12 +77,6 @@ fn together(number: u32, cpu: Option<usize>) -> Result<()> {
     })
 }
 
-fn only(cpu: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
-}
-
 /// A period goes on where the thread goes. With one CPU it is moved to where it is.
 fn migrating() -> Result<()> {
     let allowed = sched_getaffinity(None)?;
@@ -103,24 +97,7 @@ fn migrating() -> Result<()> {
 /// Instructions of the kernel, with periods that end all along the way into a sleep, also where the scheduler has
 /// interrupts off and only the switch finds the overflow: told once, whenever it was, and while it still matters.
 fn in_the_scheduler() -> Result<()> {
-    sched_setaffinity(None, &only(0))?;
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // Somebody to switch to, else the idle thread is.
-        let rival = scope.spawn(|| -> Result<()> {
-            sched_setaffinity(None, &only(0))?;
-            while !over.load(Ordering::Relaxed) {
-                spin(2_000);
-                sched_yield();
-            }
-            Ok(())
-        });
-        let outcome = sleeps(150).context("with a rival");
-        over.store(true, Ordering::Relaxed);
-        rival.join().ok().context("the rival panicked")??;
-        outcome
-    })?;
-    sleeps(150).context("alone")
+    with_a_rival_and_alone(|| sleeps(150))
 }
 
 /// Instructions of the kernel, in i-mode alone.

@@ -1,7 +1,6 @@
 //! Samples of threads that are switched, moved and sleep.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::in_the_loop;
 use crate::Check;
 use crate::expect::equal;
 use crate::measured::Measured;
+use crate::placed::{only, with_a_rival_and_alone};
 use crate::sampled::{Sampled, sampling};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -22,12 +22,6 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "samples-migrating", run: migrating },
     Check { name: "samples-in-the-scheduler", run: in_the_scheduler },
 ];
-
-fn only(cpu: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
-}
 
 fn threads_of_one_cpu() -> Result<()> {
     together(4, Some(0))
@@ -98,24 +92,7 @@ fn migrating() -> Result<()> {
 /// Instructions of the kernel, with periods that end all along the way into a sleep and out of it, also where only
 /// the switch finds the overflow.
 fn in_the_scheduler() -> Result<()> {
-    sched_setaffinity(None, &only(0))?;
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        // Somebody to switch to, else the idle thread is.
-        let rival = scope.spawn(|| -> Result<()> {
-            sched_setaffinity(None, &only(0))?;
-            while !over.load(Ordering::Relaxed) {
-                spin(2_000);
-                sched_yield();
-            }
-            Ok(())
-        });
-        let outcome = sleeps().context("with a rival");
-        over.store(true, Ordering::Relaxed);
-        rival.join().ok().context("the rival panicked")??;
-        outcome
-    })?;
-    sleeps().context("alone")
+    with_a_rival_and_alone(sleeps)
 }
 
 fn sleeps() -> Result<()> {

@@ -36,7 +36,7 @@ pub enum Unusable {
 
 impl Source {
     /// What `--source` asks for. `auto` is perf, unless the module has the host's counters for other machines: one of the
-    /// module's own tests has found counts missing (`tests/lab/README.md`), so nobody gets it who did not ask.
+    /// module's own tests finds an alarm late in some runs (`tests/lab/README.md`), so nobody gets it who did not ask.
     pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
         let used = pmu_holders::module_is_used();
         match asked {

@@ -17,8 +17,9 @@ pub(crate) const CASE: Case =
 
 /// The program whose counts are compared.
 const SPIN: &str = "spin 000000123456";
-/// The same with more iterations.
-const LONGER_SPIN: &str = "spin 000001123456";
+/// A child's iterations, and some more.
+const CHILD: &str = "000000123456";
+const LONGER_CHILD: &str = "000001123456";
 const MORE_ITERATIONS: u64 = 1_000_000;
 /// Runs of it with `--repeat`.
 const REPEAT: usize = 5;
@@ -53,15 +54,17 @@ fn lines() -> Vec<(&'static str, String)> {
         (KILLED, "perfex --format json -e instructions:u sh -c 'kill -9 $$' 2>&1 | grep version".to_owned()),
         (REPEATED, format!("perfex --format json -r {REPEAT} {both} {SPIN}")),
         (TABLE, format!("perfex -r {REPEAT} {both} {SPIN}")),
-        (FAMILIES[0], family(&format!("{SPIN}; {SPIN}"))),
-        (FAMILIES[1], family(&format!("{SPIN}; {LONGER_SPIN}"))),
+        (FAMILIES[0], family([CHILD, CHILD])),
+        (FAMILIES[1], family([CHILD, LONGER_CHILD])),
         (FAILING, format!("rm -f /tmp/once; perfex -r 3 --format json sh -c '{FAIL_ONCE}'")),
     ]
 }
 
-/// Commands that a shell waits for, each in a child of its own: the last word keeps it from becoming one of them.
-fn family(commands: &str) -> String {
-    format!("perfex --inherit --format json -e instructions:u,branches:u@3 sh -c '{commands}; :'")
+/// A program with two children. No shell: what one executes depends on whether a child has ended before it waits.
+fn family(children: [&str; 2]) -> String {
+    let [first, second] = children;
+    let spin = format!("{SPIN} --child {first} --child {second}");
+    format!("perfex --inherit --format json -e instructions:u,branches:u@3 {spin}")
 }
 
 fn guest(_: &Setting) -> String {
@@ -217,7 +220,7 @@ fn failing(answers: &Answers<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A child counts what it executes, to the event, and the shell that started it does not count it.
+/// A child counts what it executes, to the event, and its parent does not count it.
 fn families(answers: &Answers<'_>) -> Result<()> {
     let mut counts = Vec::new();
     for name in FAMILIES {
@@ -233,7 +236,7 @@ fn families(answers: &Answers<'_>) -> Result<()> {
         counts.push((own, children));
     }
     let [(own, family), (longer_own, longer)] = &counts[..] else { unreachable!("two") };
-    ensure!(own == longer_own, "the shell's own: {own:?}, and with a longer child {longer_own:?}");
+    ensure!(own == longer_own, "the parent's own: {own:?}, and with a longer child {longer_own:?}");
     for (i, each) in [INSTRUCTIONS_PER_ITERATION, BRANCHES_PER_ITERATION].into_iter().enumerate() {
         let more = longer[i].checked_sub(family[i]);
         ensure!(more == Some(MORE_ITERATIONS * each), "{family:?}, and with more iterations {longer:?}");

@@ -12,6 +12,8 @@ const SCHED_SETAFFINITY: usize = 203;
 const SCHED_GETAFFINITY: usize = 204;
 const CLOCK_GETTIME: usize = 228;
 const EXIT_GROUP: usize = 231;
+const FORK: usize = 57;
+const WAIT4: usize = 61;
 
 const CLOCK_MONOTONIC: usize = 1;
 
@@ -22,7 +24,7 @@ unsafe fn call(number: usize, a: usize, b: usize, c: usize) -> isize {
     // SAFETY: the kernel keeps every register but RAX, RCX and R11; the rest is the caller's promise.
     unsafe {
         asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
-            lateout("rcx") _, lateout("r11") _, options(nostack));
+            in("r10") 0, lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     result
 }
@@ -32,6 +34,17 @@ pub(crate) fn exit(status: usize) -> ! {
         // SAFETY: ends the process.
         unsafe { call(EXIT_GROUP, status, 0, 0) };
     }
+}
+
+/// 0 in the child.
+pub(crate) fn fork() -> isize {
+    // SAFETY: the child has a copy of everything; there is one thread.
+    unsafe { call(FORK, 0, 0, 0) }
+}
+
+pub(crate) fn wait_for(child: isize) {
+    // SAFETY: the kernel writes neither status nor resource usage where 0 is given for them.
+    unsafe { call(WAIT4, child.cast_unsigned(), 0, 0) };
 }
 
 pub(crate) fn write_error(text: &[u8]) {

@@ -4,6 +4,7 @@
 //! spin N                     N iterations of tests::workload::spin
 //! spin N --migrate ROUNDS    the same in ROUNDS equal parts; before each part it moves to the next CPU
 //! spin N --pause             afterwards waits until standard input ends
+//! spin N --child M           before it, a child does M iterations and ends; may be given again
 //! spin --seconds S           whole batches of iterations until S seconds have passed: not a known number
 //! ```
 //!
@@ -24,7 +25,7 @@ use tests::workload::spin;
 /// Iterations between two looks at the clock: about a millisecond.
 const BATCH: u64 = 1 << 20;
 
-const USAGE: &[u8] = b"usage: spin N [--migrate ROUNDS] [--pause] | spin --seconds S\n\
+const USAGE: &[u8] = b"usage: spin N [--migrate ROUNDS] [--child M]... [--pause] | spin --seconds S\n\
     ROUNDS must divide N; numbers are decimal\n";
 
 core::arch::global_asm!(
@@ -72,6 +73,8 @@ fn run(mut arguments: Arguments) -> Option<()> {
                 return None;
             }
             each_round = Some((iterations / rounds, rounds));
+        } else if option.is(b"--child") {
+            family(arguments.next()?.number()?);
         } else {
             return None;
         }
@@ -84,6 +87,17 @@ fn run(mut arguments: Arguments) -> Option<()> {
         kernel::wait_for_end_of_input();
     }
     Some(())
+}
+
+/// The parent executes the same instructions whenever the child ends, which no shell does.
+fn family(iterations: u64) {
+    match kernel::fork() {
+        0 => {
+            spin(iterations);
+            kernel::exit(0)
+        }
+        child => kernel::wait_for(child),
+    }
 }
 
 fn spin_for(seconds: u64) {

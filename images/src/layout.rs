@@ -176,6 +176,15 @@ impl Layout {
         self.root.join("sparse")
     }
 
+    /// Programs made for perfctr 2.6, when they are set up: static ones that can be copied into a machine.
+    pub fn older_programs(&self) -> Option<PathBuf> {
+        Some(self.older_programs_folder().join("bin")).filter(|folder| folder.is_dir())
+    }
+
+    pub(crate) fn older_programs_folder(&self) -> PathBuf {
+        self.root.join("older-programs")
+    }
+
     pub(crate) fn busybox(&self) -> PathBuf {
         self.root.join("busybox")
     }
@@ -205,6 +214,8 @@ impl Layout {
             "sparse.key",
             "perf",
             "perf.key",
+            "older-programs",
+            "older-programs.key",
             "busybox",
             "busybox.key",
             "logs",

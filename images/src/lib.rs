@@ -17,6 +17,7 @@ pub mod lab;
 pub mod layout;
 pub mod modinfo;
 pub mod modules;
+pub mod older;
 pub mod overlay;
 pub mod packages;
 pub mod perf;

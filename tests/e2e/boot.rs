@@ -19,6 +19,7 @@ use images::layout::Layout;
 
 use self::script::Mark;
 use crate::case::{Case, Evidence, Waiting};
+use crate::cases::older;
 use crate::dump::Dump;
 use crate::guests::{Guest, Tool};
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Guarded, tail};
@@ -101,10 +102,18 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>>
     }
     arguments.extend(["--report".to_owned(), report.display().to_string()]);
     arguments.extend(copy(env!("CARGO_BIN_EXE_spin"), "/bin/spin"));
+    let layout = Layout::open()?;
+    if guest.cases.iter().any(|case| case.name == older::CASE.name) {
+        let programs = layout.older_programs();
+        let programs = programs
+            .context("older programs are not there; run `cargo xtask test images`, which makes them")?;
+        for name in older::PROGRAMS {
+            arguments.extend(copy(&programs.join(name).display().to_string(), &format!("/bin/{name}")));
+        }
+    }
     match guest.tool {
         Tool::Pmctest => arguments.extend(copy(env!("CARGO_BIN_EXE_pmctest"), "/bin/pmctest")),
         Tool::Perf => {
-            let layout = Layout::open()?;
             let perf = layout.perf().with_context(|| format!("perf is not there; {}", layout.remedy()))?;
             arguments.extend(copy(&perf.display().to_string(), "/usr/bin/perf"));
         }

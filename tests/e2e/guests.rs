@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{self, dump, exact, long_runs, perf, perfex, pmctest, side_by_side, statuses};
+use crate::cases::{self, dump, exact, long_runs, older, perf, perfex, pmctest, side_by_side, statuses};
 use crate::failed;
 use tests::counts;
 
@@ -162,7 +162,7 @@ pub(crate) static ALL: [Guest; 11] = [
         source: "perf",
         tool: Tool::Pmctest,
         append: "",
-        cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE],
+        cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE, older::CASE],
         last_command: "kill -KILL $$",
         status: 128 + 9,
         only_perfex: false,

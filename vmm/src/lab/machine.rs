@@ -153,7 +153,11 @@ impl<'a> LabMachine<'a> {
 
     fn kernel_command_line(&self) -> String {
         let idle = self.config.idle.as_secs();
-        let own = format!("console=ttyS0 quiet nmi_watchdog=0 panic=-1 perfvisor.poweroff_idle={idle}");
+        // Linux panics when it sees no timer interrupts in a time that it measures by the TSC, and on a busy host the
+        // emulated timer may have none in it.
+        let own = format!(
+            "console=ttyS0 quiet nmi_watchdog=0 no_timer_check panic=-1 perfvisor.poweroff_idle={idle}"
+        );
         format!("{own} {}", self.config.kernel_options).trim_end().to_owned()
     }
 

@@ -7,7 +7,7 @@ use images::modules::{self, ModuleSource};
 use images::process::Program;
 use images::progress;
 use images::setup::repository;
-use images::{checkpatch, headers, series, sparse};
+use images::{checkpatch, headers, older, series, sparse};
 
 use super::fuzz;
 use super::tally::Tally;
@@ -52,7 +52,7 @@ pub(super) const STEPS: [Step; 11] = [
     },
     Step {
         name: IMAGES,
-        what: "kernels, initramfs and the lab machine are made",
+        what: "kernels, initramfs, the lab machine and older programs are made",
         has_tests: false,
         run: images,
     },
@@ -195,6 +195,7 @@ fn unit(context: &Context) -> Result<Tally> {
 fn images(context: &Context) -> Result<Tally> {
     cargo::build(&context.layout)?;
     setup::images(context.layout.clone(), false)?;
+    older::setup(&context.layout)?;
     Ok(Tally::passed(1))
 }
 

@@ -1,0 +1,43 @@
+//! Programs of perfctr's time: perfctr 2.6's own examples on its library, and PAPI with its perfctr component. They are
+//! what the older door is for, and know nothing of this project. Debian's source of PAPI has both.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::archive::Archive;
+use crate::artefact::{self, Inputs};
+use crate::layout::Layout;
+use crate::process::Program;
+use crate::progress::Step;
+
+/// How they are built, and what of their sources no longer fits today's compilers, libraries and kernels.
+const BUILD: &str = include_str!("older/build.sh");
+
+/// Makes sure that the programs are in the cache.
+pub fn setup(layout: &Layout) -> Result<()> {
+    let _lock = layout.lock()?;
+    let archive = Archive::open(layout, false);
+    let source = archive.pinned("papi", |archive| Ok(vec![archive.source("papi", ".orig.tar.gz")?]))?;
+    let inputs = Inputs::of("older programs", 1).text(BUILD);
+    let key = source.iter().fold(inputs, |inputs, pin| inputs.text(&pin.sha256)).finish();
+    artefact::ensure(&layout.older_programs_folder(), &key, |folder| {
+        let archives = archive.fetch(&source)?;
+        let step = Step::begin("perfctr 2.6's examples and PAPI");
+        let work = folder.join("source");
+        fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
+        for archive in archives {
+            let unpack = Program::new("tar").arg("--extract").arg("--strip-components=1").arg("--file");
+            unpack.arg(archive).folder(&work).run()?;
+        }
+        let programs = folder.join("bin");
+        fs::create_dir(&programs).with_context(|| format!("cannot create {}", programs.display()))?;
+        let build =
+            Program::new("sh").args(["-c", BUILD, "build.sh"]).arg(&programs).folder(&work.join("src"));
+        // Cargo's own make flags would reach the makefiles.
+        build.without_env("MAKEFLAGS").log(layout.log("older-programs")).run()?;
+        step.done("");
+        artefact::remove(&work)
+    })?;
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Programs that know nothing of this project, through `/dev/perfctr`: perfctr 2.6's examples on its own library, and PAPI.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use tests::counts::Counts;
+use tests::event::{BRANCHES, INSTRUCTIONS};
+
+use super::{PERFEX, differ_exactly};
+use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+
+pub(crate) const CASE: Case =
+    Case { name: "older-programs", limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
+
+/// In `images::older`'s folder, which is copied to `/bin`.
+pub(crate) const PROGRAMS: [&str; 7] = [
+    "perfctr-self",
+    "perfctr-signal",
+    "perfctr-perfex",
+    "papi-command-line",
+    "papi-first",
+    "papi-zero_fork",
+    "papi-zero_pthreads",
+];
+
+const SHORT: u64 = 1_000;
+const LONG: u64 = 2_345_678;
+
+fn guest(_: &Setting) -> String {
+    let perfex = PERFEX.replacen("perfex", "perfctr-perfex", 1).replace("C0 ", "C0@0 ");
+    let lines = [
+        "perfctr-self".to_owned(),
+        "perfctr-signal".to_owned(),
+        format!("{perfex}@1 spin {SHORT:012}; {perfex}@1 spin {LONG:012}"),
+        "papi-command-line PAPI_TOT_INS PAPI_BR_INS".to_owned(),
+        "papi-first".to_owned(),
+        "papi-zero_fork".to_owned(),
+        "papi-zero_pthreads".to_owned(),
+    ];
+    let run = |(name, line): (&str, String)| format!("echo '@ {name}'\n{line}\necho \"@ ended with $?\"\n");
+    PROGRAMS.into_iter().zip(lines).map(run).collect()
+}
+
+fn tests() -> Vec<Test> {
+    let test = |name: &str, check: fn(&Evidence) -> Result<()>| Test {
+        name: name.to_owned(),
+        check: Box::new(check),
+    };
+    vec![
+        test("perfctr-self", itself),
+        test("perfctr-signal", signal),
+        test("perfctr-perfex", perfex),
+        test("papi-command-line", command_line),
+        test("papi-first", |evidence| passed(evidence, "papi-first").map(drop)),
+        test("papi-zero-fork", fork),
+        test("papi-zero-pthreads", threads),
+    ]
+}
+
+/// What a program printed, if it ended with 0.
+fn said<'a>(evidence: &'a Evidence, name: &str) -> Result<&'a str> {
+    let begin = format!("@ {name}\n");
+    let (_, said) = evidence.output.split_once(&begin).with_context(|| format!("{name} did not run"))?;
+    let (said, status) =
+        said.split_once("@ ended with ").with_context(|| format!("{name} did not end:\n{said}"))?;
+    ensure!(status.lines().next() == Some("0"), "{name} did not end with 0:\n{said}");
+    Ok(said)
+}
+
+/// The verdict of PAPI's own test, and what it printed.
+fn passed<'a>(evidence: &'a Evidence, name: &str) -> Result<&'a str> {
+    let said = said(evidence, name)?;
+    ensure!(said.lines().any(|line| line.trim() == "PASSED"), "{name}:\n{said}");
+    Ok(said)
+}
+
+/// The numbers at the ends of the lines that have `word`.
+fn numbers(said: &str, word: &str) -> Result<Vec<u64>> {
+    let lines = said.lines().filter(|line| line.contains(word));
+    let numbers = lines.map(|line| line.split_whitespace().next_back().unwrap_or_default().parse());
+    numbers.collect::<Result<_, _>>().with_context(|| format!("no numbers of {word} in\n{said}"))
+}
+
+fn itself(evidence: &Evidence) -> Result<()> {
+    let said = said(evidence, "perfctr-self")?;
+    let (tsc, pmc) = (numbers(said, "tsc\t")?, numbers(said, "pmc[0]\t")?);
+    ensure!(tsc.len() == 1 && tsc[0] > 0 && pmc.len() == 1 && pmc[0] > 0, "{said}");
+    Ok(())
+}
+
+/// It takes a signal at every 25th branch, shows where it was, and ends with 0.
+fn signal(evidence: &Evidence) -> Result<()> {
+    let said = said(evidence, "perfctr-signal")?;
+    ensure!(said.contains("on_sigio: PMC overflow set 0x2 at pc 0x"), "{said}");
+    Ok(())
+}
+
+/// The old perfex counts what ours does; it shows the counter of each event of [`PERFEX`] as well.
+fn perfex(evidence: &Evidence) -> Result<()> {
+    let said = said(evidence, "perfctr-perfex")?;
+    let (tsc, instructions) = (numbers(said, "tsc\t")?, numbers(said, "event 0x004100C0@0")?);
+    let branches = numbers(said, "event 0x004100C2@1")?;
+    ensure!([tsc.len(), instructions.len(), branches.len()] == [2; 3], "{said}");
+    let counts = |i: usize| Counts {
+        tsc: tsc[i],
+        events: vec![(INSTRUCTIONS, instructions[i]), (BRANCHES, branches[i])],
+    };
+    differ_exactly((&counts(0), SHORT), (&counts(1), LONG))
+}
+
+fn command_line(evidence: &Evidence) -> Result<()> {
+    let said = said(evidence, "papi-command-line")?;
+    for event in ["PAPI_TOT_INS :", "PAPI_BR_INS :"] {
+        let counts = numbers(said, event)?;
+        ensure!(counts.len() == 1 && counts[0] > 0, "{said}");
+    }
+    Ok(())
+}
+
+/// PAPI's loops of N and M iterations differ by (M - N) times what one iteration executes, to the instruction.
+fn fork(evidence: &Evidence) -> Result<()> {
+    // The third is the parent, whose way to its reading is another.
+    let mut counts = numbers(passed(evidence, "papi-zero_fork")?, "PAPI_TOT_INS")?;
+    counts.sort_unstable();
+    ensure!(counts.len() == 3 && counts[1].checked_sub(counts[0]) == Some(5_000_000), "{counts:?}");
+    Ok(())
+}
+
+/// Two threads of 500,000 iterations, and of twice as many, four and sixteen times: five instructions an iteration.
+fn threads(evidence: &Evidence) -> Result<()> {
+    let mut counts = numbers(passed(evidence, "papi-zero_pthreads")?, "PAPI_TOT_INS")?;
+    counts.sort_unstable();
+    let Some(&least) = counts.first() else { anyhow::bail!("no counts") };
+    let more: Vec<u64> = counts.iter().map(|count| count - least).collect();
+    ensure!(more == [0, 0, 7_500_000, 17_500_000, 37_500_000], "{counts:?}");
+    Ok(())
+}

@@ -126,7 +126,8 @@ fn cpu_control(control: &CpuControl) -> Vec<u32> {
 
 /// CONTROL.
 pub(crate) fn control(fd: impl AsFd, control: &VperfctrControl) -> Result<(), Errno> {
-    let mut words = fields(&[(9, 0, control.si_signo as u32), (10, 0, control.preserve)]);
+    let mut words =
+        fields(&[(9, 0, control.si_signo as u32), (10, 0, control.preserve), (11, 0, control.flags)]);
     words.extend(cpu_control(&control.cpu_control));
     pass(fd, nr::CONTROL, &words, words.len() as u32, 0).map(|_| ())
 }

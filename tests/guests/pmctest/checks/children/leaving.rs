@@ -13,6 +13,7 @@ use crate::Check;
 use crate::expect::{equal, refused};
 use crate::forked::Forked;
 use crate::measured::{INSTRUCTIONS_AT, control};
+use crate::older;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "children-with-a-control-of-their-own", run: with_a_control_of_their_own },
@@ -21,6 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "children-of-a-tracee", run: of_a_tracee },
     Check { name: "children-close-on-exec", run: close_on_exec },
     Check { name: "control-close-on-exec", run: own_close_on_exec },
+    Check { name: "ioctl-close-on-exec", run: close_on_exec_by_the_older_door },
 ];
 
 /// A child without counters.
@@ -143,13 +145,21 @@ fn close_on_exec() -> Result<()> {
     })
 }
 
-/// The flag without a family: a failed exec changes nothing, one that succeeds unlinks.
 fn own_close_on_exec() -> Result<()> {
+    closes_on_exec(|state, control| state.control(control).is_ok())
+}
+
+fn close_on_exec_by_the_older_door() -> Result<()> {
+    closes_on_exec(|state, control| older::control(state, control).is_ok())
+}
+
+/// The flag without a family: a failed exec changes nothing, one that succeeds unlinks.
+fn closes_on_exec(set: impl Fn(&Vperfctr, &VperfctrControl) -> bool) -> Result<()> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     let child = Forked::start(|| {
         let Ok(state) = Vperfctr::open(0, true) else { return false };
         let closing = VperfctrControl { flags: flag::CLOEXEC, ..control() };
-        state.control(&closing).is_ok()
+        set(&state, &closing)
             && libvperfctr::pass::send(&theirs, std::os::fd::AsFd::as_fd(&state)).is_ok()
             && super::family::cannot_exec()
             && state.read().is_ok_and(|(_, control)| control == closing)

@@ -17,6 +17,7 @@
 #include <linux/sched/jobctl.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
+#include <linux/version.h>
 
 #include "vperfctr.h"
 
@@ -35,6 +36,19 @@ static bool tracee_is_stopped(struct task_struct *task)
 }
 
 /*
+ * Whether @task has gone to sleep: one that is preempted on its way there is off
+ * its CPU as well, and comes back. Since 6.12 sleepers may stay queued a while.
+ */
+static bool is_asleep(struct task_struct *task)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+	if (READ_ONCE(task->se.sched_delayed))
+		return true;
+#endif
+	return !READ_ONCE(task->on_rq);
+}
+
+/*
  * Wait until the current thread's tracee @task has left its CPU, where it tells
  * us of its stop a moment before. ESRCH: it is not stopped, or not our tracee.
  */
@@ -43,9 +57,13 @@ int tracee_await_stop(struct task_struct *task)
 	for (;;) {
 		if (!tracee_is_stopped(task))
 			return -ESRCH;
-		/* Pairs with finish_task(): its last period is added up. */
-		if (!smp_load_acquire(&task->on_cpu))
-			return 0;
+		if (is_asleep(task)) {
+			/* Which it becomes on its CPU, for the last time. */
+			smp_rmb();
+			/* Pairs with finish_task(): its last period is added up. */
+			if (!smp_load_acquire(&task->on_cpu))
+				return 0;
+		}
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		usleep_range(STEPS_MIN, STEPS_MAX);

@@ -69,11 +69,11 @@ impl Guest {
     }
 
     /// A guest for the cases of [`long_runs`].
-    const fn of_long_runs(name: &'static str, kernel: &'static str) -> Self {
+    const fn of_long_runs(name: &'static str, kernel: &'static str, vcpus: u32) -> Self {
         Self {
             name,
             kernel,
-            vcpus: 4,
+            vcpus,
             pmu: "k8",
             source: "perf",
             tool: Tool::Pmctest,
@@ -117,7 +117,7 @@ impl Guest {
 /// them (6.12), and preemption wherever it is possible.
 const DEBUGGING: &str = "slub_debug=FZPU kfence.sample_interval=20 preempt=full";
 
-pub(crate) static ALL: [Guest; 11] = [
+pub(crate) static ALL: [Guest; 13] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
@@ -168,8 +168,10 @@ pub(crate) static ALL: [Guest; 11] = [
         only_perfex: false,
         outcome: OnceLock::new(),
     },
-    Guest::of_long_runs("long-runs-6.12", "6.12"),
-    Guest::of_long_runs("long-runs-6.1", "6.1"),
+    Guest::of_long_runs("endurance-6.12", "6.12", 1),
+    Guest::of_long_runs("endurance-6.1", "6.1", 1),
+    Guest::of_long_runs("long-runs-6.12", "6.12", 4),
+    Guest::of_long_runs("long-runs-6.1", "6.1", 4),
     Guest::with_perf("perf-k7", "k7", "6.1", 1, "module"),
     Guest::with_perf("perf-amd-core", "amd-core", "6.12", 2, "perf"),
     Guest::with_perf("perf-amd-v2", "amd-v2", "6.12", 1, "perf"),

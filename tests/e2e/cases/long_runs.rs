@@ -14,14 +14,14 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "stress",
         limit: LIMIT,
-        guest: |_: &Setting| "pmctest --stress 25".to_owned(),
+        guest: |_: &Setting| "pmctest --stress 30".to_owned(),
         answer: nothing_asked,
         tests: || tests(&["stress-exact", "stress-nothing-left", "stress-kernel-log"]),
     },
     Case {
         name: "fuzz",
         limit: LIMIT,
-        guest: |_: &Setting| "pmctest --fuzz 25".to_owned(),
+        guest: |_: &Setting| "pmctest --fuzz 60".to_owned(),
         answer: nothing_asked,
         tests: || tests(&["fuzz-unprivileged", "fuzz-nothing-left", "fuzz-kernel-log"]),
     },

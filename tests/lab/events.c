@@ -317,6 +317,7 @@ static void t_kvm(void)
 	if (!kvm_setup())
 		return;
 	t_guests();
+	t_shadow();
 	fd = ev_open(raw[INSNS], NOHOST, 0, -1);
 	pg = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 	if (pg == MAP_FAILED)

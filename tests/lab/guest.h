@@ -37,6 +37,15 @@ static int kvm_setup(void)
 	return 1;
 }
 
+/* Until the guest has something to tell. */
+static void enter(void)
+{
+	do {
+		if (ioctl(vcpu, KVM_RUN, 0) && errno != EINTR)
+			die("KVM_RUN");
+	} while (run->exit_reason == KVM_EXIT_INTR);
+}
+
 /* mov $n, %esi; then @body, dec %esi, jnz back; hlt */
 static void w_guest(void *arg)
 {
@@ -117,4 +126,31 @@ static void t_guests(void)
 	t_guest("guest-interrupts", "\xe6\x10", 2, 1000,
 		(struct per){ 3, 2, 2, 1, .far = 1 });
 	interrupting = 0;
+}
+
+/*
+ * An exit lies between STI and the next instruction: that one is executed before
+ * an interrupt all the same.  Else "sti; hlt" sleeps through what should wake it.
+ */
+static void t_shadow(void)
+{
+	/* sti; mov 0x9000, %al; hlt */
+	static const char code[] = "\xfb\xa0\x00\x90\xf4";
+	struct kvm_regs r = { .rip = 0x1000, .rflags = 2, .rsp = 0x8000 };
+
+	memcpy(ram + 0x1000, code, sizeof(code));
+	if (ioctl(vcpu, KVM_SET_REGS, &r))
+		die("KVM_SET_REGS");
+	/* The guest does not have this page yet: the exit. */
+	if (madvise(ram + 0x9000, 4096, MADV_DONTNEED))
+		die("madvise");
+	run->request_interrupt_window = 1;
+	enter();
+	run->request_interrupt_window = 0;
+	check("guest-sti", "exit", run->exit_reason,
+	      KVM_EXIT_IRQ_WINDOW_OPEN);
+	if (ioctl(vcpu, KVM_GET_REGS, &r))
+		die("KVM_GET_REGS");
+	check("guest-sti", "shadow", r.rip, 0x1004);
+	enter();
 }

@@ -68,6 +68,7 @@ static void die(const char *what)
 #include "counts.h"
 #include "sharing.h"
 #include "ends.h"
+#include "global.h"
 
 static const struct {
 	const char *name;
@@ -86,6 +87,7 @@ static const struct {
 	{ "sleep", t_sleep },
 	{ "killed", t_killed },
 	{ "closed", t_closed },
+	{ "global", t_global },
 	{ "unload", t_unload },
 };
 

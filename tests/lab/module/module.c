@@ -121,7 +121,7 @@ static int try_global(void)
 	return open(GLOBAL, O_RDWR | O_CLOEXEC);
 }
 
-static int busy(void)
+static _Noreturn void busy(void)
 {
 	pin(1);
 	puts("held");
@@ -156,7 +156,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "hold-global"))
 		return hold(try_global);
 	if (argc == 2 && !strcmp(argv[1], "busy"))
-		return busy();
+		busy();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		int wanted = argc < 2;
 

@@ -37,6 +37,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("benchmark", benchmark::costs),
     ("host-module-alone", host_module::by_itself),
     ("host-module-and-perf", host_module::conflicts),
+    ("host-module-global", host_module::global),
     ("streams", streams::streams),
     ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),

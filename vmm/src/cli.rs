@@ -12,6 +12,8 @@ use vpmu::ModelChoice;
 
 pub use crate::host::msr_door::MsrDoor;
 
+use crate::global::Part;
+use crate::global::choice::{CpuList, EventChoice};
 use crate::guest_session::{Terminal, on_terminal};
 use crate::machine::boot::Module;
 
@@ -41,7 +43,7 @@ pub enum Command {
     /// standard output. The exit status is (code << 1 | 1) modulo 256 for a code written to port 0xF4, as with QEMU's
     /// isa-debug-exit; 0 for an ACPI power-off; 125 for a reset or triple fault. The first signal ends it.
     Run(Box<Run>),
-    /// Show what every vCPU of a running machine has counted
+    /// Show what every vCPU of a running machine has counted, or with --host what this host's CPUs count
     Dump(Dump),
     /// List the running machines
     List,
@@ -162,6 +164,30 @@ pub struct Dump {
     /// How to show it
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+    /// Count whole CPUs of this host for a while instead, whoever runs there (root, with the kernel module perfctr_host)
+    #[arg(long, conflicts_with = "name")]
+    pub host: bool,
+    /// What to count there: instructions, cycles, branches ..., or an event select in hexadecimal; with :u or :k in user
+    /// or kernel mode alone [default: these three]
+    #[arg(long = "event", requires = "host", value_name = "EVENT[:u|:k]")]
+    pub events: Vec<EventChoice>,
+    /// On which CPUs, like 0,2-5 [default: all]
+    #[arg(long, requires = "host", value_name = "LIST")]
+    pub cpus: Option<CpuList>,
+    /// Whose events
+    #[arg(long, requires = "host", value_enum, default_value_t = Part::All)]
+    pub of: Part,
+    /// For how long
+    #[arg(long, requires = "host", default_value_t = 1.0, value_name = "SECONDS", value_parser = interval)]
+    pub interval: f64,
+}
+
+/// Half a year is as good as for ever.
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=1.5e7).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds, 15000000 at most".to_owned()),
+    }
 }
 
 /// How a dump is shown.

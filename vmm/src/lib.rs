@@ -9,6 +9,7 @@ pub mod control;
 pub mod devices;
 mod doors;
 pub mod dump;
+pub mod global;
 pub mod guest_session;
 pub mod host;
 pub mod lab;

@@ -269,9 +269,10 @@ void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 	if (running && rearmed) {
 		/* Its guest does not run: it may be written as it is. */
 		counter_sum(c, v, i);
-		clear_bit(i, &v->rung);
 		v->state->pmc[i].start = -after & width_mask();
 		counter_write(c, v, i, v->state->pmc[i].start);
+		/* Not before: a late NMI would take the old value for new. */
+		clear_bit(i, &v->rung);
 	} else {
 		if (running)
 			counter_suspend(c, v, i);

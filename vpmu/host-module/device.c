@@ -21,7 +21,7 @@ static int host_open(struct inode *inode, struct file *file)
 	struct host_vcpu *v;
 	int err;
 
-	err = processor_reserve();
+	err = processor_reserve(false);
 	if (err)
 		return err;
 	v = vcpu_new();
@@ -63,10 +63,21 @@ static long host_attach(struct host_vcpu *v, void __user *argument)
 	return vcpu_attach(v, attach.signo);
 }
 
+/* 0 empties a counter. */
+int evntsel_check(u64 evntsel, u64 allowed)
+{
+	if (!evntsel)
+		return 0;
+	if (evntsel & ~allowed || !amd_event_allowed(evntsel))
+		return -EPERM;
+	return evntsel & EVNTSEL_MODES ? 0 : -EINVAL;
+}
+
 static long host_load(struct host_vcpu *v, void __user *argument)
 {
 	struct perfctr_host_load load;
 	unsigned int counter;
+	int err;
 
 	if (READ_ONCE(v->task) != current)
 		return -EACCES;
@@ -75,14 +86,11 @@ static long host_load(struct host_vcpu *v, void __user *argument)
 	if (load._reserved || load.counter >= pmu.counters)
 		return -EINVAL;
 	counter = array_index_nospec(load.counter, pmu.counters);
-	if (load.evntsel) {
-		if (load.evntsel & ~pmu.evntsel ||
-		    !amd_event_allowed(load.evntsel))
-			return -EPERM;
-		if (!(load.evntsel & EVNTSEL_MODES))
-			return -EINVAL;
+	err = evntsel_check(load.evntsel, pmu.evntsel);
+	if (err)
+		return err;
+	if (load.evntsel)
 		load.evntsel |= ARCH_PERFMON_EVENTSEL_ENABLE | pmu.guest_only;
-	}
 	local_irq_disable();
 	counters_load(v, counter, load.evntsel);
 	local_irq_enable();

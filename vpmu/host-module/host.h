@@ -110,8 +110,15 @@ void overflow_kick(struct irq_work *work);
 /* Taking the counters, and giving them back. */
 int processor_init(void);
 void processor_exit(void);
-int processor_reserve(void);
+int processor_reserve(bool whole);
 void processor_release(void);
+
+/* Global mode: on the processor in question, with interrupts off. */
+int global_init(void);
+void global_exit(void);
+void global_forget(void);
+void global_resume(void);
+void global_suspend(void);
 
 /* Which thread it is. */
 int vcpu_init(void);
@@ -123,11 +130,14 @@ void vcpu_close(struct host_vcpu *v);
 /* What a VMM sees. */
 int device_init(void);
 void device_exit(void);
+int evntsel_check(u64 evntsel, u64 allowed);
 
 static_assert(sizeof(struct perfctr_host_info) == 24);
 static_assert(sizeof(struct perfctr_host_attach) == 8);
 static_assert(sizeof(struct perfctr_host_load) == 16);
 static_assert(sizeof(struct perfctr_host_arm) == 16);
+static_assert(sizeof(struct perfctr_host_cpu_load) == 16);
+static_assert(sizeof(struct perfctr_host_cpu_state) == 144);
 static_assert(sizeof(struct perfctr_host_pmc) == 24);
 static_assert(sizeof(struct perfctr_host_state) == 448);
 static_assert(offsetof(struct perfctr_host_state, switches) == 16);

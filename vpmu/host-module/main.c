@@ -23,12 +23,17 @@ static int __init host_init(void)
 	err = vcpu_init();
 	if (err)
 		goto stop_overflow;
-	err = device_init();
+	err = global_init();
 	if (err)
 		goto stop_vcpu;
+	err = device_init();
+	if (err)
+		goto stop_global;
 	pr_info("%u counters of %u bits\n", pmu.counters, pmu.width);
 	return 0;
 
+stop_global:
+	global_exit();
 stop_vcpu:
 	vcpu_exit();
 stop_overflow:
@@ -41,6 +46,7 @@ stop_processor:
 static void __exit host_exit(void)
 {
 	device_exit();
+	global_exit();
 	vcpu_exit();
 	overflow_exit();
 	processor_exit();

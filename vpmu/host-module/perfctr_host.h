@@ -6,7 +6,8 @@
  * that attached the file executes in its guest, and nothing else. While files
  * are open the counters belong to this module, and perf has none.
  *
- *	open		EBUSY: perf, or its NMI watchdog, has the counters
+ *	open		EBUSY: perf, its NMI watchdog, or global mode has the
+ *			counters
  *			ENODEV: the processor cannot count guests alone
  *	INFO		what the processor has
  *	ATTACH		the calling thread is the virtual CPU from now on
@@ -101,5 +102,37 @@ struct perfctr_host_state {
 #define PERFCTR_HOST_LOAD	_IOW(0xd1, 18, struct perfctr_host_load)
 /* The same; EINVAL also for the distance, ENOENT: the counter is empty. */
 #define PERFCTR_HOST_ARM	_IOW(0xd1, 19, struct perfctr_host_arm)
+
+/*
+ * /dev/perfctr-global: counters of whole processors, for all that runs on them.
+ * One file at a time is open, and no /dev/perfctr-host beside it.
+ *
+ *	open		EPERM: neither CAP_PERFMON nor CAP_SYS_ADMIN; else as above
+ *	INFO		as above
+ *	CPU_LOAD	program a counter of a processor
+ *	CPU_READ	what a processor has counted
+ *	close		stops everything
+ */
+struct perfctr_host_cpu_load {
+	__u32 cpu;		/* one that is off counts when it comes back */
+	__u32 counter;
+	/*
+	 * As above, and to leave out the host or guests, bit 40 (guest only) or
+	 * 41 (host only). 0 empties the counter, anything else begins at 0.
+	 */
+	__u64 evntsel;
+};
+
+struct perfctr_host_cpu_state {
+	__u32 cpu;		/* asked for */
+	__u32 counting;		/* 0: the processor is off; the rest is old */
+	__u64 tsc;		/* time-stamp ticks for which it has counted */
+	__u64 sum[PERFCTR_HOST_MAX_COUNTERS];
+};
+
+/* EINVAL: no such processor or counter, neither USR nor OS; EPERM as above. */
+#define PERFCTR_HOST_CPU_LOAD	_IOW(0xd1, 20, struct perfctr_host_cpu_load)
+/* EINVAL: no such processor. */
+#define PERFCTR_HOST_CPU_READ	_IOWR(0xd1, 21, struct perfctr_host_cpu_state)
 
 #endif

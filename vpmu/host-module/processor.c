@@ -8,6 +8,7 @@
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
 #include <linux/err.h>
+#include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/platform_device.h>
@@ -26,6 +27,10 @@ static DEFINE_MUTEX(users_lock);
 static unsigned int users;
 /* Changes only while no processor comes or goes. */
 static bool taken;
+/* By global mode, which shares them with nobody. A VMM that finds them busy asks. */
+static bool whole;
+module_param_named(global, whole, bool, 0444);
+MODULE_PARM_DESC(global, "whether whole processors are counted now");
 static enum cpuhp_state cpuhp __ro_after_init;
 static struct platform_device *sleeper __ro_after_init;
 
@@ -75,6 +80,8 @@ static void cpu_start(void *unused)
 		rdmsrl(pmu.global_ctl_msr, c->global_ctl);
 	cpu_enable(c);
 	c->started = true;
+	if (whole)
+		global_resume();
 }
 
 /* Nobody is attached here any more. */
@@ -85,19 +92,32 @@ static void cpu_stop(void *unused)
 	if (!c->started)
 		return;
 	c->started = false;
+	if (whole)
+		global_suspend();
 	cpu_reset(c);
 	if (pmu.global_ctl_msr)
 		wrmsrl(pmu.global_ctl_msr, c->global_ctl);
 	apic->write(APIC_LVTPC, c->lvtpc);
 }
 
-/* The registers were lost in sleep. All threads are frozen. */
+/* Threads are frozen, and their counters are in their sums. */
+static void cpu_save(void *unused)
+{
+	if (whole)
+		global_suspend();
+}
+
+/* The registers were lost in sleep, or came back with the processor. */
 static void cpu_restore(void *unused)
 {
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 
-	if (c->started)
-		cpu_enable(c);
+	if (!c->started)
+		return;
+	cpu_save(NULL);
+	cpu_enable(c);
+	if (whole)
+		global_resume();
 }
 
 static int processor_online(unsigned int cpu)
@@ -187,13 +207,22 @@ static int processor_take(void)
 	return 0;
 }
 
-int processor_reserve(void)
+/* EBUSY: perf has them, or, of global mode and virtual CPUs, the other. */
+int processor_reserve(bool for_whole)
 {
 	int err = 0;
 
 	mutex_lock(&users_lock);
-	if (!users)
+	if (!users) {
+		whole = for_whole;
+		if (whole)
+			global_forget();
 		err = processor_take();
+		if (err)
+			whole = false;
+	} else if (whole || for_whole) {
+		err = -EBUSY;
+	}
 	if (!err)
 		users++;
 	mutex_unlock(&users_lock);
@@ -207,10 +236,17 @@ void processor_release(void)
 		cpus_read_lock();
 		taken = false;
 		on_each_cpu(cpu_stop, NULL, 1);
+		whole = false;
 		cpus_read_unlock();
 		registers_release(pmu.counters);
 	}
 	mutex_unlock(&users_lock);
+}
+
+static int processor_sleep(struct device *device)
+{
+	on_each_cpu(cpu_save, NULL, 1);
+	return 0;
 }
 
 static int processor_wake(struct device *device)
@@ -219,7 +255,7 @@ static int processor_wake(struct device *device)
 	return 0;
 }
 
-static DEFINE_SIMPLE_DEV_PM_OPS(processor_pm, NULL, processor_wake);
+static DEFINE_SIMPLE_DEV_PM_OPS(processor_pm, processor_sleep, processor_wake);
 
 static struct platform_driver sleeper_driver = {
 	.driver = {

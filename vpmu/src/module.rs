@@ -8,11 +8,12 @@
 //! alarm is set, munmap and close at the end.
 
 mod device;
+pub mod global;
 mod page;
 
 use std::thread::{self, ThreadId};
 
-pub use perfctr_abi::host_module::Info;
+pub use perfctr_abi::host_module::{DEVICE, Info};
 
 use device::{Counters, Device};
 pub use device::{Hold, OpenError, hold};

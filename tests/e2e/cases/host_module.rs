@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::test_kernel;
-use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, Guarded, RUN_FAILED};
+use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, Guarded, RUN_FAILED};
 
 /// `tests/lab/module/module.c`, compiled.
 fn program(folder: &TempDir) -> Result<Vec<u8>> {
@@ -43,12 +43,9 @@ pub(super) fn by_itself() -> Result<()> {
     ended.expect_status(0)
 }
 
-/// A machine with this source, while `who` has the counters.
-fn beside(who: &str, source: &str) -> Result<Ended> {
-    let folder = tempfile::tempdir()?;
-    let program = program(&folder)?;
-    let kernel = folder.path().join("test.bin");
-    fs::write(&kernel, test_kernel::image())?;
+/// `perfvisor ARGUMENTS`, while `who` has the counters.
+fn during(who: &str, arguments: &[&str]) -> Result<Ended> {
+    let program = program(&tempfile::tempdir()?)?;
     let mut holder = perfvisor::command(["lab", "exec", "--", "sh", "-c", &script(who)])?;
     let mut holder = Guarded::spawn(holder.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
     let (stdin, stdout) = (holder.0.stdin.take(), holder.0.stdout.take());
@@ -56,19 +53,69 @@ fn beside(who: &str, source: &str) -> Result<Ended> {
     let mut line = String::new();
     BufReader::new(stdout.context("no pipe")?).read_line(&mut line)?;
     ensure!(line == "held\n", "the holder said '{line}'");
+    perfvisor::run(arguments, b"", COMMAND_LIMIT)
+}
+
+/// A machine with this source, while `who` has the counters.
+fn beside(who: &str, source: &str) -> Result<Ended> {
+    let folder = tempfile::tempdir()?;
+    let kernel = folder.path().join("test.bin");
+    fs::write(&kernel, test_kernel::image())?;
     let kernel = kernel.display().to_string();
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").display().to_string();
-    let run = ["run", "--pmu", "k8", "--source", source, "--kernel", &kernel, "--module", &module];
-    perfvisor::run(run, b"", COMMAND_LIMIT)
+    during(who, &["run", "--pmu", "k8", "--source", source, "--kernel", &kernel, "--module", &module])
 }
 
 /// One of the two has the counters; the other is told who, and what to do.
 pub(super) fn conflicts() -> Result<()> {
     beside("hold-perf", "module")?.expect_refusal(RUN_FAILED, &["perf has", "module.", "pid"])?;
     beside("hold-module", "perf")?.expect_refusal(RUN_FAILED, &["perfctr_host has", "--source module"])?;
+    for source in ["auto", "perf", "module"] {
+        beside("hold-global", source)?.expect_refusal(RUN_FAILED, &["whole processors", "pid"])?;
+    }
+    for who in ["hold-module", "hold-global", "hold-perf"] {
+        during(who, &["dump", "--host"])?.expect_refusal(FAILED, &["somebody else has", "pid"])?;
+    }
     for (who, source) in [("hold-module", "module"), ("hold-perf", "perf"), ("hold-perf", "auto")] {
         let ended = beside(who, source)?;
         ensure!(ended.status != Some(RUN_FAILED), "{source} beside {who}{ended}");
     }
     Ok(())
+}
+
+/// What a loop of two instructions on CPU 1 counts there, one of which is a branch; the module's own test compares whole
+/// processors' counts for equality.
+pub(super) fn global() -> Result<()> {
+    const DUMP: [&str; 10] = [
+        "dump",
+        "--host",
+        "--cpus",
+        "0-1",
+        "--event",
+        "instructions:u",
+        "--event",
+        "branches:u",
+        "--format",
+        "json",
+    ];
+    let ended = during("busy", &DUMP)?;
+    ended.expect_status(0)?;
+    let dump: serde_json::Value = serde_json::from_slice(&ended.stdout)?;
+    let count = |of: &serde_json::Value, event: usize| of["events"][event]["count"].as_u64();
+    let busy = &dump["cpus"][1];
+    let (instructions, branches) = (count(busy, 0).context("no count")?, count(busy, 1).context("no count")?);
+    ensure!(instructions > 1_000_000, "{instructions} instructions of a busy CPU{ended}");
+    ensure!(
+        instructions.abs_diff(2 * branches) < instructions / 100,
+        "{instructions} instructions, {branches} branches{ended}"
+    );
+    for event in 0..2 {
+        let sum = count(&dump["cpus"][0], event).zip(count(busy, event)).map(|(idle, busy)| idle + busy);
+        ensure!(
+            sum.is_some() && dump["totals"][event]["count"].as_u64() == sum,
+            "the total is not the sum{ended}"
+        );
+    }
+    perfvisor::run(["dump", "--host", "--cpus", "7"], b"", COMMAND_LIMIT)?
+        .expect_refusal(FAILED, &["no CPU 7"])
 }

@@ -100,6 +100,9 @@ static void t_sleep(void)
 	check("sleep-perf", perf_counts(), 100000);
 }
 
+/* How many virtual CPUs count, in memory that the processes share. */
+static volatile int *counting;
+
 static void *endless(void *unused)
 {
 	struct guest g;
@@ -110,6 +113,8 @@ static void *endless(void *unused)
 	g.on_alarm = at_alarm;
 	g.period = 2003;
 	arm(g.fd, 0, g.period);
+	guest_run(&g, 100000);
+	__atomic_add_fetch(counting, 1, __ATOMIC_SEQ_CST);
 	for (;;)
 		guest_run(&g, 100000);
 	return NULL;
@@ -125,6 +130,7 @@ static void no_more_uses(const char *name)
 
 static void t_killed(void)
 {
+	counting = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (int i = 0; i < 30; i++) {
 		pthread_t threads[3];
 		int status;
@@ -135,6 +141,10 @@ static void t_killed(void)
 				pthread_create(&threads[t], NULL, endless, NULL);
 			pause();
 		}
+		/* On a slow machine they would all be dead before they count. */
+		for (int wait = 0; *counting < 3 * (i + 1) && wait < 10000; wait++)
+			usleep(1000);
+		expect("killed-counted", *counting, 3 * (i + 1));
 		usleep(i * 3000);
 		kill(pid, SIGKILL);
 		waitpid(pid, &status, 0);

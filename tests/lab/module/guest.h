@@ -12,6 +12,7 @@ struct guest {
 	int fd;			/* of the device */
 	volatile struct perfctr_host_state *state;
 	uint64_t period, rung;
+	int64_t late;		/* events, of those that were not in time */
 };
 
 static __thread struct kvm_run *running;

@@ -7,7 +7,9 @@
  *   cc -O1 -static -pthread -I../../../vpmu/host-module -o module module.c
  *   module [NAME]..        (as root) the parts with these names, or all
  *   module hold-perf       has a counter by perf, for others to find, until it
- *   module hold-module     is killed; or by the module
+ *   module hold-module     is killed; or by the module; or in global mode
+ *   module hold-global
+ *   module busy            runs a loop on CPU 1, until it is killed
  *
  * One line per check, "ok NAME" or "FAIL NAME got want".  Exit status 1 if any
  * failed.  Nobody else may use the counters meanwhile.
@@ -68,6 +70,7 @@ static void die(const char *what)
 #include "counts.h"
 #include "sharing.h"
 #include "ends.h"
+#include "global.h"
 
 static const struct {
 	const char *name;
@@ -86,6 +89,7 @@ static const struct {
 	{ "sleep", t_sleep },
 	{ "killed", t_killed },
 	{ "closed", t_closed },
+	{ "global", t_global },
 	{ "unload", t_unload },
 };
 
@@ -112,6 +116,20 @@ static int open_device(void)
 	return open(DEVICE, O_RDWR | O_CLOEXEC);
 }
 
+static int try_global(void)
+{
+	return open(GLOBAL, O_RDWR | O_CLOEXEC);
+}
+
+static _Noreturn void busy(void)
+{
+	pin(1);
+	puts("held");
+	fflush(stdout);
+	for (;;)
+		LOOP(1000000);
+}
+
 /* Who was killed before may have it for a moment yet. */
 static int hold(int (*take)(void))
 {
@@ -135,6 +153,10 @@ int main(int argc, char **argv)
 		return hold(perf_open);
 	if (argc == 2 && !strcmp(argv[1], "hold-module"))
 		return hold(open_device);
+	if (argc == 2 && !strcmp(argv[1], "hold-global"))
+		return hold(try_global);
+	if (argc == 2 && !strcmp(argv[1], "busy"))
+		busy();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		int wanted = argc < 2;
 

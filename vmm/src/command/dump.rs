@@ -1,15 +1,21 @@
 //! `perfvisor dump`: what a running machine has counted.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 
 use crate::cli::{Dump, Format};
 use crate::control;
 use crate::dump::table;
+use crate::global::{self, choice::EventChoice};
 use crate::registry;
 use crate::say::print;
 
 /// Print the dump.
 pub fn dump(options: &Dump) -> Result<()> {
+    if options.host {
+        return dump_host(options);
+    }
     let directory = registry::directory()?;
     let name = match &options.name {
         Some(name) => name.clone(),
@@ -22,6 +28,18 @@ pub fn dump(options: &Dump) -> Result<()> {
         .with_context(|| format!("machine '{name}'"))?;
     match options.format {
         Format::Table => print(&table(&dump)),
+        Format::Json => print(&(serde_json::to_string_pretty(&dump)? + "\n")),
+    }
+}
+
+/// What this host's processors count from now on.
+fn dump_host(options: &Dump) -> Result<()> {
+    let usual = EventChoice::usual();
+    let events = if options.events.is_empty() { &usual } else { &options.events };
+    let interval = Duration::from_secs_f64(options.interval);
+    let dump = global::count(events, options.of, options.cpus.as_ref(), interval)?;
+    match options.format {
+        Format::Table => print(&global::table(&dump)),
         Format::Json => print(&(serde_json::to_string_pretty(&dump)? + "\n")),
     }
 }

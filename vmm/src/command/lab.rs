@@ -100,6 +100,12 @@ pub fn simple(name: &str) -> Result<ExitCode> {
 /// `perfvisor dump` in the lab.
 pub fn dump(options: &Dump) -> Result<ExitCode> {
     let mut arguments: Vec<OsString> = vec!["dump".into(), "--format".into(), word(&options.format)];
+    if options.host {
+        arguments.extend(["--host".into(), "--of".into(), word(&options.of), "--interval".into()]);
+        arguments.push(options.interval.to_string().into());
+        arguments.extend(options.events.iter().flat_map(|event| ["--event".into(), (&event.name).into()]));
+        arguments.extend(options.cpus.iter().flat_map(|cpus| ["--cpus".into(), cpus.to_string().into()]));
+    }
     // After "--", so that no name is taken for an option.
     arguments.extend(options.name.iter().flat_map(|name| ["--".into(), name.into()]));
     forward(arguments, Vec::new(), Terminal::No)

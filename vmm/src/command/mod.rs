@@ -41,7 +41,7 @@ pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
             Ok(ExitCode::from(if bare { bare::run(options)? } else { run::run(options)? }))
         }
         Command::Dump(options) => {
-            if cli.lab || is_elsewhere(options.name.as_deref())? {
+            if cli.lab || !options.host && is_elsewhere(options.name.as_deref())? {
                 return lab::dump(options);
             }
             dump::dump(options).map(|()| ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 //! Where counts come from: `--source`.
 
-use vpmu::module::{Hold, ModulePmu, OpenError};
+use vpmu::module::{Hold, ModulePmu, OpenError, global};
 use vpmu::perf::PerfPmu;
 use vpmu::{HardwareCounts, HostEvent, HostPmu, LoadError, module};
 
@@ -32,6 +32,9 @@ pub enum Unusable {
         "--source perf: perfctr_host has the host's counters for other machines; use --source module, or end those"
     )]
     Perf,
+    /// Either, while whole processors are counted.
+    #[error("perfctr_host counts whole processors now; {0}")]
+    Global(String),
 }
 
 impl Source {
@@ -41,6 +44,9 @@ impl Source {
         let used = pmu_holders::module_is_used();
         match asked {
             cli::Source::Perf | cli::Source::Auto if !used => Ok(Self::Perf),
+            cli::Source::Perf | cli::Source::Auto if global::is_on() => {
+                Err(Unusable::Global(pmu_holders::by_global()))
+            }
             cli::Source::Perf => Err(Unusable::Perf),
             cli::Source::Auto | cli::Source::Module => match module::hold() {
                 Ok(hold) => Ok(Self::Module(hold)),
@@ -83,6 +89,7 @@ pub fn remedy(error: &OpenError) -> String {
                 .to_owned()
         }
         OpenError::Busy => pmu_holders::of_perf(),
+        OpenError::Global => pmu_holders::by_global(),
         OpenError::NoGuestOnly => "use --source perf".to_owned(),
         OpenError::Version(_) => "build and load the module that belongs to this perfvisor".to_owned(),
         OpenError::Os(_) => "see the kernel's messages (dmesg)".to_owned(),

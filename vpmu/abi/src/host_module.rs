@@ -24,6 +24,17 @@ pub const LOAD: u32 = number(WRITE, 18, size_of::<Load>());
 /// Set a counter's alarm, by an [`Arm`].
 pub const ARM: u32 = number(WRITE, 19, size_of::<Arm>());
 
+/// The device of global mode: counters of whole processors.
+pub const GLOBAL_DEVICE: &str = "/dev/perfctr-global";
+/// Program a counter of a processor, by a [`CpuLoad`].
+pub const CPU_LOAD: u32 = number(WRITE, 20, size_of::<CpuLoad>());
+/// Read what a processor has counted, a [`CpuState`].
+pub const CPU_READ: u32 = number(WRITE | READ, 21, size_of::<CpuState>());
+/// Bit of a processor's event select that leaves the host out.
+pub const GUEST_ONLY: u64 = 1 << 40;
+/// And one that leaves guests out.
+pub const HOST_ONLY: u64 = 1 << 41;
+
 const WRITE: u32 = 1;
 const READ: u32 = 2;
 
@@ -82,6 +93,32 @@ pub struct Arm {
     pub after: u64,
 }
 
+/// Argument of [`CPU_LOAD`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CpuLoad {
+    /// Number of the processor.
+    pub cpu: u32,
+    /// Number of the counter.
+    pub counter: u32,
+    /// As in [`Load`], and [`GUEST_ONLY`] or [`HOST_ONLY`].
+    pub evntsel: u64,
+}
+
+/// What a processor has counted since its counters were loaded.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CpuState {
+    /// The processor asked for.
+    pub cpu: u32,
+    /// 0 if it is off; the rest is what it counted before.
+    pub counting: u32,
+    /// Ticks of its time-stamp counter for which it has counted.
+    pub tsc: u64,
+    /// By counter, in events.
+    pub sum: [u64; MAX_COUNTERS],
+}
+
 /// A counter in the mapped page. What it has counted since it was loaded is `sum` if `map` is 0, else
 /// `sum + ((RDPMC(map - 1) - start) modulo 2^width)`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -130,6 +167,8 @@ const _: () = {
     assert!(size_of::<Attach>() == 8);
     assert!(size_of::<Load>() == 16);
     assert!(size_of::<Arm>() == 16);
+    assert!(size_of::<CpuLoad>() == 16);
+    assert!(size_of::<CpuState>() == 144);
     assert!(size_of::<Pmc>() == 24);
     assert!(size_of::<State>() == 448);
     assert!(std::mem::offset_of!(State, switches) == 16);

@@ -10,6 +10,7 @@ use perfctr_abi::host_module::{
     ARM, ATTACH, Arm, Attach, DEVICE, INFO, Info, LOAD, Load, MAX_COUNTERS, VERSION,
 };
 
+use super::global;
 use super::page::StatePage;
 use crate::snapshot::HardwareCounts;
 
@@ -60,6 +61,9 @@ pub enum OpenError {
     /// EBUSY: perf counts with hardware, for itself, its watchdog or a vPMU of KVM's.
     #[error("perf has the host's counters")]
     Busy,
+    /// EBUSY: global mode has them ([`global`](super::global)).
+    #[error("perfctr_host counts whole processors now")]
+    Global,
     /// ENODEV.
     #[error("this processor cannot count guests alone")]
     NoGuestOnly,
@@ -76,7 +80,10 @@ pub enum OpenError {
 /// # Errors
 /// Why they cannot be had.
 pub fn hold() -> Result<Hold, OpenError> {
-    let file = open().map_err(open_error)?;
+    let file = open().map_err(|e| match open_error(e) {
+        OpenError::Busy if global::is_on() => OpenError::Global,
+        error => error,
+    })?;
     let mut info = Info::default();
     // An older module does not know the number of a changed structure.
     ioctl(&file, INFO, &mut info).map_err(|e| match e.raw_os_error() {
@@ -105,7 +112,7 @@ fn open_error(error: io::Error) -> OpenError {
 }
 
 /// `argument` is what the number's size and direction say.
-fn ioctl<T>(file: &File, number: u32, argument: &mut T) -> io::Result<()> {
+pub(super) fn ioctl<T>(file: &File, number: u32, argument: &mut T) -> io::Result<()> {
     // SAFETY: callers pass a live structure of the size that is part of the number, which is all that the module
     // reads or writes.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), number.into(), ptr::from_mut(argument)) };

@@ -107,8 +107,13 @@ static void counter_resume(struct host_cpu *c, struct host_vcpu *v,
 	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
 
 	if (is_imode(v, i)) {
+		/*
+		 * The kernel zeroes counters that perf had used before, when it
+		 * switches to a process that may use RDPMC: a stopped one would
+		 * never ring, and its rest be taken for events.
+		 */
 		if (v->isuspend_cpu != smp_processor_id() ||
-		    c->holds[i] != v->serial) {
+		    c->holds[i] != v->serial || counter_read(i) != pmc->start) {
 			/* What ran there must not run on from our value. */
 			if (c->evntsel[i])
 				evntsel_write(c, v, i, 0);

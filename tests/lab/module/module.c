@@ -84,6 +84,7 @@ static const struct {
 	{ "alarms", t_alarms },
 	{ "side-by-side", t_side_by_side },
 	{ "perf", t_perf },
+	{ "dirty", t_dirty },
 	{ "secret", t_secret },
 	{ "hotplug", t_hotplug },
 	{ "sleep", t_sleep },

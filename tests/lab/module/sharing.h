@@ -52,6 +52,71 @@ static void t_perf(void)
 	check("perf-after", perf_counts(), 100000);
 }
 
+/* A child that may use RDPMC, for it was copied from a process with a mapped event. */
+static pid_t inheritor(int go)
+{
+	int fd = perf_open();
+	void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	pid_t pid;
+	char c;
+
+	if (fd < 0 || page == MAP_FAILED)
+		die("perf mmap");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		close(fd);
+		pin(0);
+		if (read(go, &c, 1) == 1)
+			for (;;)
+				usleep(100);
+		_exit(0);
+	}
+	usleep(100000);
+	munmap(page, 4096);
+	close(fd);
+	return pid;
+}
+
+/*
+ * The kernel zeroes the counters that perf left, when a process that may use RDPMC
+ * gets the processor, ours or not (perf_clear_dirty_counters()).
+ */
+static void t_dirty(void)
+{
+	struct guest g;
+	int go[2];
+	pid_t pid;
+
+	if (pipe(go))
+		die("pipe");
+	pin(0);
+	for (int i = 0; i < 5; i++) {
+		pid = inheritor(go[0]);
+		guest_counted(&g);
+		load(g.fd, 1, USR | OS | BRANCHES);
+		load(g.fd, 0, USR | OS | INSNS);
+		g.on_alarm = at_alarm;
+		g.period = 2000003;
+		arm(g.fd, 0, g.period);
+		if (write(go[1], "1", 1) != 1)
+			die("pipe");
+		for (int n = 0; n < 50; n++) {
+			guest_run(&g, 100000);
+			usleep(1000);
+		}
+		expect("dirty-alarms", g.rung, 50 * GUEST_INSNS(100000) / g.period);
+		expect("dirty-branches", count(g.state, 1), 50 * GUEST_BRANCHES(100000));
+		check("dirty", count(g.state, 0), 50 * GUEST_INSNS(100000));
+		guest_free(&g);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	unpin();
+	close(go[0]);
+	close(go[1]);
+}
+
 #define SECRET	54321
 
 /* The counts of this guest are another user's business. */

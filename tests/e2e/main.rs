@@ -11,8 +11,9 @@
 //! cargo test -p tests --test lab -- 6.1     only tests with 6.1 in their names; guests without any are not booted
 //! ```
 //!
-//! `PERFVISOR=path` tests another perfvisor than the one of this build. Nothing here is ever skipped: without perfvisor or
-//! the lab's images the tests fail, saying what to run.
+//! `PERFVISOR=path` tests another perfvisor than the one of this build. Nothing is skipped for lack of something: without
+//! perfvisor or the lab's images the tests fail, saying what to run. Checks that a guest's kind has no use for are listed
+//! as not run, each with the reason.
 
 mod boot;
 mod case;

@@ -15,7 +15,7 @@
 
 #include "door.h"
 
-#define NATIVE_MAX_COUNTERS	16
+#define NATIVE_MAX_COUNTERS	16U
 
 /* The counters of a processor; all processors of a machine are alike. */
 struct native_pmu {

@@ -30,10 +30,15 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One guest at a time has the lab's CPUs, and waiting for another's turn must not count as its time.
     arguments.test_threads = Some(1);
+    let is_wanted = |name: &str| {
+        arguments.filter.as_ref().is_none_or(|filter| name.contains(filter))
+            && !arguments.skip.iter().any(|skip| name.contains(skip))
+    };
     let command_line = cases::COMMAND_LINE
         .iter()
         .map(|(name, test)| Trial::test(format!("command-line::{name}"), move || test().map_err(failed)));
-    let trials = guests::ALL.iter().flat_map(guests::trials).chain(command_line).collect();
+    let trials =
+        guests::ALL.iter().flat_map(|guest| guests::trials(guest, is_wanted)).chain(command_line).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

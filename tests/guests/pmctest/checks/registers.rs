@@ -60,7 +60,7 @@ fn taking_turns(own: &VperfctrControl, others: &VperfctrControl) -> Result<(u64,
             spin(100);
             sched_yield();
         }
-        let counted = (writes()? - written, (switches() - switched) as u64);
+        let counted = (writes()? - written, switches() - switched);
         over.store(true, Ordering::Relaxed);
         other.join().ok().context("the other thread panicked")??;
         state?.unlink()?;

@@ -3,11 +3,12 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use libvperfctr::Vperfctr;
 use libvperfctr::layout::VperfctrControl;
-use rustix::thread::{sched_setaffinity, sched_yield};
+use rustix::thread::sched_setaffinity;
 use tests::event::INSTRUCTIONS;
 use tests::workload::spin;
 
@@ -46,19 +47,19 @@ fn taking_turns(own: &VperfctrControl, others: &VperfctrControl) -> Result<(u64,
             ready.wait();
             while !over.load(Ordering::Relaxed) {
                 spin(100);
-                sched_yield();
             }
             state?.unlink()?;
             Ok(())
         });
         let state = counting(own);
         ready.wait();
-        // Each has had its turn.
-        (0..10).for_each(|_| sched_yield());
+        // A yield may be none. Each has had its turn by then.
+        let yield_to_other = || thread::sleep(Duration::from_micros(100));
+        (0..10).for_each(|_| yield_to_other());
         let (written, switched) = (writes()?, switches());
-        for _ in 0..1_000 {
+        for _ in 0..500 {
             spin(100);
-            sched_yield();
+            yield_to_other();
         }
         let counted = (writes()? - written, switches() - switched);
         over.store(true, Ordering::Relaxed);

@@ -63,7 +63,7 @@ void vperfctr_begin_sampling(void)
 /*
  * In the old thread's context, with interrupts off and the run queue locked.
  * If the new thread counts too, one exit serves both. On the processor's own
- * registers there is nothing to save, and its switch is not to be counted.
+ * registers there is no exit to save.
  */
 static void switch_out(struct preempt_notifier *notifier,
 		       struct task_struct *next_task)

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The operations of the door on a set of counters, one exit each. */
+/*
+ * The operations on a set of counters: at the door, one exit each; or on this
+ * processor's registers (native.c).
+ */
 #include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/lockdep.h>
 #include <linux/percpu.h>
 
 #include "door.h"
+#include "native.h"
 #include "pmi.h"
 
 /*
@@ -103,21 +107,30 @@ static int door_ring_control(struct door_page *page)
 	return err;
 }
 
-/* Have the VMM validate the state's control, name it, and set up the page. */
-int door_update_control(struct door_state *state)
+static int door_send_control(struct door_state *state)
 {
 	struct door_page *page = this_cpu_read(door_page);
 	int err;
 
 	page->next = state->gpa;
 	page->control = state->control;
-	door_change(state);
 	err = door_ring_control(page);
 	if (!err) {
 		state->id = page->id;
 		state->cstatus = state->page->cstatus;
-		state->page->cstatus = door_shown(state, state->cstatus);
 	}
+	return err;
+}
+
+/* Have the state's control validated and named, and the page set up. */
+int door_update_control(struct door_state *state)
+{
+	int err;
+
+	door_change(state);
+	err = native() ? native_update_control(state) : door_send_control(state);
+	if (!err)
+		state->page->cstatus = door_shown(state, state->cstatus);
 	door_changed(state);
 	return err;
 }
@@ -172,6 +185,10 @@ static int door_detach(struct door_state *state)
 	struct door_page *page = this_cpu_read(door_page);
 	int err;
 
+	if (native()) {
+		door_period_ended(state, native_suspend(state));
+		return 0;
+	}
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SUSPEND);
 	door_period_ended(state, page->overflow_prev);
@@ -209,6 +226,10 @@ static int door_attach(struct door_state *state)
 
 	if (door_interrupts(state))
 		pmi_arm();
+	if (native()) {
+		native_resume(state);
+		return door_attached(state, 0);
+	}
 	for (tries = 0; ; tries++) {
 		page->next = state->gpa;
 		page->next_id = door_id(state);
@@ -237,6 +258,18 @@ int door_resume(struct door_state *state)
 	return err;
 }
 
+/* i-mode counters are identified when they are suspended. */
+static void door_sample_native(struct door_state *state)
+{
+	if (!door_interrupts(state)) {
+		native_sample(state);
+		return;
+	}
+	door_detach(state);
+	if (door_runs(state))
+		door_attach(state);
+}
+
 /* An overflow found on the way stops the counters, as at a suspend. */
 void door_sample(struct door_state *state)
 {
@@ -245,6 +278,10 @@ void door_sample(struct door_state *state)
 	int err;
 
 	door_change(state);
+	if (native()) {
+		door_sample_native(state);
+		goto out;
+	}
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SAMPLE);
 	lost = page->lost_prev;

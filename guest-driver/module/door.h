@@ -84,6 +84,7 @@ struct door_state {
 /* door_cpu.c */
 DECLARE_PER_CPU(struct door_page *, door_page);
 
+bool door_is_there(void);
 int door_init(struct perfctr_info *info);
 void door_exit(void);
 bool door_has_rdpmc_window(void);

@@ -77,17 +77,21 @@ static void door_withdraw(void)
 	}
 }
 
-static int __init door_detect(struct perfctr_info *info)
+bool __init door_is_there(void)
 {
-	u32 eax, signature[3], version;
+	u32 eax, signature[3];
 
 	if (!boot_cpu_has(X86_FEATURE_HYPERVISOR))
-		goto no_door;
+		return false;
 	cpuid(DOOR_LEAF_SIGNATURE, &eax, &signature[0], &signature[1],
 	      &signature[2]);
-	if (memcmp(signature, DOOR_SIGNATURE, sizeof(signature)) ||
-	    eax < DOOR_LEAF_COUNTERS)
-		goto no_door;
+	return !memcmp(signature, DOOR_SIGNATURE, sizeof(signature)) &&
+	       eax >= DOOR_LEAF_COUNTERS;
+}
+
+static int __init door_detect(struct perfctr_info *info)
+{
+	u32 version;
 
 	cpuid(DOOR_LEAF_INTERFACE, &version, &door_msr, &info->cpu_type,
 	      &info->cpu_features);
@@ -99,11 +103,6 @@ static int __init door_detect(struct perfctr_info *info)
 	info->counters = cpuid_eax(DOOR_LEAF_COUNTERS);
 	info->cpu_khz = cpuid_ecx(DOOR_LEAF_COUNTERS);
 	return 0;
-
-no_door:
-	pr_err("no perfvisor counters here (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU\n",
-	       DOOR_LEAF_SIGNATURE);
-	return -ENODEV;
 }
 
 bool __init door_has_rdpmc_window(void)

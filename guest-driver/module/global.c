@@ -212,8 +212,9 @@ static int global_begin(void)
 {
 	int err;
 
-	if (!reserve_for_cpus())
-		return -EBUSY;
+	err = reserve_for_cpus();
+	if (err)
+		return err;
 	/* They stay on when the descriptor is closed. */
 	__module_get(THIS_MODULE);
 	cpus_read_lock();

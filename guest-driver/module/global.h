@@ -6,11 +6,11 @@
 #include "perfctr26.h"
 
 /* reserve.c: for one more state of a thread, or for all CPUs. */
-bool reserve_for_thread(void);
+int reserve_for_thread(bool may_sleep);
 void release_from_thread(void);
-bool reserve_for_cpus(void);
+int reserve_for_cpus(void);
 void release_from_cpus(void);
-bool reserved_for_cpus(void);
+bool reserved_by_nobody(void);
 
 /* global.c: the calls */
 long gperfctr_control(const struct perfctr_struct_buf __user *ubuf);

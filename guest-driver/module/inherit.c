@@ -21,6 +21,7 @@
  */
 #include <linux/bits.h>
 #include <linux/delay.h>
+#include <linux/err.h>
 #include <linux/list.h>
 #include <linux/minmax.h>
 #include <linux/sched.h>
@@ -101,8 +102,8 @@ void vperfctr_bequeath(struct vperfctr *parent, struct task_struct *child)
 		return;
 
 	state = vperfctr_new(GFP_ATOMIC | __GFP_ACCOUNT | __GFP_NOWARN);
-	if (!state) {
-		vperfctr_miss_child(root, generation, -ENOMEM);
+	if (IS_ERR(state)) {
+		vperfctr_miss_child(root, generation, PTR_ERR(state));
 		return;
 	}
 	state->si_signo = parent->si_signo;

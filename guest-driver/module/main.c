@@ -10,6 +10,7 @@
 
 #include "forbidden.h"
 #include "global.h"
+#include "native.h"
 #include "pmi.h"
 #include "rdpmc.h"
 #include "vperfctr.h"
@@ -63,6 +64,28 @@ const struct perfctr_info *perfctr_get_info(void)
 	return &info;
 }
 
+/* The low-level driver: perfvisor behind its door, or the registers here. */
+static int __init low_level_init(void)
+{
+	int err;
+
+	if (door_is_there())
+		return door_init(&info);
+	err = native_init(&info);
+	if (err)
+		pr_err("and there are no perfvisor counters here (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU, or where the processor's own count\n",
+		       DOOR_LEAF_SIGNATURE);
+	return err;
+}
+
+static void low_level_exit(void)
+{
+	if (native())
+		native_exit();
+	else
+		door_exit();
+}
+
 static int __init perfctr_module_init(void)
 {
 	int err;
@@ -70,7 +93,7 @@ static int __init perfctr_module_init(void)
 	err = forbidden_init();
 	if (err)
 		return err;
-	err = door_init(&info);
+	err = low_level_init();
 	if (err)
 		return err;
 	pmi_init(&info);
@@ -88,9 +111,11 @@ static int __init perfctr_module_init(void)
 	err = ioctls_init();
 	if (err)
 		goto stop_syscalls;
-	rdpmc_init(&info);
-	pr_info("version %s, cpu_type %u, features %#x\n",
-		info.driver_version, info.cpu_type, info.cpu_features);
+	if (!native())
+		rdpmc_init(&info);
+	pr_info("version %s, cpu_type %u, features %#x%s\n",
+		info.driver_version, info.cpu_type, info.cpu_features,
+		native() ? ", by this processor's own counters" : "");
 	return 0;
 
 stop_syscalls:
@@ -101,7 +126,7 @@ stop_switch:
 	switch_exit();
 stop_pmi:
 	pmi_exit();
-	door_exit();
+	low_level_exit();
 	return err;
 }
 
@@ -113,7 +138,7 @@ static void __exit perfctr_module_exit(void)
 	gperfctr_exit();
 	switch_exit();
 	pmi_exit();
-	door_exit();
+	low_level_exit();
 }
 
 module_init(perfctr_module_init);

@@ -16,6 +16,7 @@
 
 /* Bits of cpu_features. */
 #define PERFCTR_FEATURE_RDPMC	1
+#define PERFCTR_FEATURE_RDTSC	2
 #define PERFCTR_FEATURE_PCINT	4
 
 /* Bits of extensions: what there is beyond 2.7.3. */
@@ -157,6 +158,18 @@ static inline bool perfctr_cstatus_has_ictrs(__u32 cstatus)
 static inline unsigned int perfctr_cstatus_nrctrs(__u32 cstatus)
 {
 	return (cstatus >> 8) & 0x7f;
+}
+
+static inline unsigned int perfctr_cstatus_nractrs(__u32 cstatus)
+{
+	return cstatus & 0x7f;
+}
+
+static inline __u32 perfctr_mk_cstatus(__u32 tsc_on, __u32 nractrs,
+				       __u32 nrictrs)
+{
+	return (tsc_on ? PERFCTR_CSTATUS_TSC : 0) | nrictrs << 16 |
+	       (nractrs + nrictrs) << 8 | nractrs;
 }
 
 static_assert(sizeof(struct perfctr_info) == 64);

@@ -16,6 +16,7 @@
 #include <linux/tracepoint.h>
 
 #include "forbidden.h"
+#include "native.h"
 #include "vperfctr.h"
 
 /*
@@ -61,7 +62,8 @@ void vperfctr_begin_sampling(void)
 
 /*
  * In the old thread's context, with interrupts off and the run queue locked.
- * If the new thread counts too, one exit serves both.
+ * If the new thread counts too, one exit serves both. On the processor's own
+ * registers there is no exit to save.
  */
 static void switch_out(struct preempt_notifier *notifier,
 		       struct task_struct *next_task)
@@ -73,7 +75,7 @@ static void switch_out(struct preempt_notifier *notifier,
 	if (!prev->counters.attached)
 		return;
 	raw_spin_lock(&prev->lock);
-	next = vperfctr_of(next_task);
+	next = native() ? NULL : vperfctr_of(next_task);
 	/* If its tracer is at it, which waits for nobody, switch_in() resumes. */
 	if (next && !raw_spin_trylock(&next->lock))
 		next = NULL;
@@ -103,8 +105,11 @@ static void switch_resume(struct vperfctr *state)
 		if (err)
 			door_lost(&state->counters, err);
 	}
-	if (state->counters.attached)
+	if (state->counters.attached) {
+		if (native())
+			native_allow_rdpmc();
 		vperfctr_begin_sampling();
+	}
 }
 
 /* In the new thread's context, with interrupts on and preemption off. */

@@ -22,23 +22,26 @@
 
 #include "forbidden.h"
 #include "global.h"
+#include "native.h"
 #include "pmi.h"
 #include "vperfctr.h"
 
 struct vperfctr *vperfctr_new(gfp_t gfp)
 {
 	struct vperfctr *state = kzalloc(sizeof(*state), gfp);
+	int err;
 
 	if (!state)
-		return NULL;
-	if (!reserve_for_thread()) {
-		kfree(state);
-		return NULL;
+		return ERR_PTR(-ENOMEM);
+	err = reserve_for_thread(gfpflags_allow_blocking(gfp));
+	if (!err) {
+		err = door_state_init(&state->counters, gfp);
+		if (err)
+			release_from_thread();
 	}
-	if (door_state_init(&state->counters, gfp)) {
-		release_from_thread();
+	if (err) {
 		kfree(state);
-		return NULL;
+		return ERR_PTR(err);
 	}
 	vperfctr_link_init(state);
 	vperfctr_overflow_init(state);
@@ -116,8 +119,8 @@ static long vperfctr_open_task(struct task_struct *task, int creat,
 		return -EEXIST;
 	}
 	state = vperfctr_new(GFP_KERNEL_ACCOUNT);
-	if (!state)
-		return reserved_for_cpus() ? -EBUSY : -ENOMEM;
+	if (IS_ERR(state))
+		return PTR_ERR(state);
 	state->counters.no_rdpmc = no_rdpmc;
 	fd = vperfctr_install(state, task);
 	if (fd < 0)
@@ -208,6 +211,8 @@ static int vperfctr_set_control(struct vperfctr *state,
 			page->cstatus = 0;
 			return err;
 		}
+		if (native())
+			native_allow_rdpmc();
 		vperfctr_begin_sampling();
 	}
 	/* Another thread's are resumed when it is. */

@@ -2,6 +2,7 @@
 
 pub(crate) mod dump;
 pub(crate) mod exact;
+pub(crate) mod kvm;
 pub(crate) mod long_runs;
 pub(crate) mod older;
 pub(crate) mod perf;
@@ -38,6 +39,9 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("host-module-alone", host_module::by_itself),
     ("host-module-and-perf", host_module::conflicts),
     ("host-module-global", host_module::global),
+    ("kvm-same-numbers", kvm::same_numbers),
+    ("kvm-beside-perf", kvm::beside_perf),
+    ("kvm-refusals", kvm::refusals),
     ("streams", streams::streams),
     ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::perfvisor::{self, COMMAND_LIMIT};
 
@@ -18,11 +18,34 @@ pub(crate) struct Dump {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Vcpu {
     pub(crate) index: u32,
+    /// Empty with the source `kvm`.
+    #[serde(deserialize_with = "or_empty")]
     pub(crate) pmu: Pmu,
+    /// With the source `kvm` only.
+    #[serde(default)]
+    pub(crate) kvm: Option<Kvm>,
+}
+
+fn or_empty<'de, D: Deserializer<'de>>(pmu: D) -> Result<Pmu, D::Error> {
+    Ok(Option::deserialize(pmu)?.unwrap_or_default())
+}
+
+/// KVM's own vPMU.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Kvm {
+    source: String,
+    pub(crate) counters: Vec<KvmCounter>,
+}
+
+/// One of its counters.
+#[derive(Debug, Deserialize)]
+pub(crate) struct KvmCounter {
+    pub(crate) evntsel: u64,
+    pub(crate) value: u64,
 }
 
 /// Its virtual PMU.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Pmu {
     pub(crate) attached: Option<serde_json::Value>,
     pub(crate) tsc: u64,
@@ -89,8 +112,9 @@ impl Dump {
 
     /// Each vCPU counted by this source.
     pub(crate) fn is_by(&self, source: &str) -> Result<()> {
-        for Vcpu { index, pmu } in &self.vcpus {
-            ensure!(pmu.source == source, "vCPU {index} counted with {}, not {source}", pmu.source);
+        for Vcpu { index, pmu, kvm } in &self.vcpus {
+            let by = kvm.as_ref().map_or(&pmu.source, |kvm| &kvm.source);
+            ensure!(by == source, "vCPU {index} counted with {by}, not {source}");
             ensure!(pmu.hardware.is_some() == (source == "module"), "vCPU {index}: {:?}", pmu.hardware);
         }
         Ok(())
@@ -99,7 +123,7 @@ impl Dump {
     /// Where only a-mode counters were used, and the module tells: a switch wrote a register only where the other of
     /// the lab's two processors had not been told yet of what was loaded, and never on the one where it was.
     pub(crate) fn wrote_little(&self) -> Result<()> {
-        for Vcpu { index, pmu } in &self.vcpus {
+        for Vcpu { index, pmu, .. } in &self.vcpus {
             let Some(hardware) = &pmu.hardware else { continue };
             ensure!(
                 hardware.switches > 0
@@ -113,7 +137,7 @@ impl Dump {
 
     /// Nothing was counted that the dump cannot name, and nothing was missed.
     pub(crate) fn is_complete(&self) -> Result<()> {
-        for Vcpu { index, pmu } in &self.vcpus {
+        for Vcpu { index, pmu, .. } in &self.vcpus {
             ensure!(pmu.lost == 0, "vCPU {index} lost {} counter periods", pmu.lost);
             ensure!(pmu.others == 0, "vCPU {index} has {} counts of events without a row", pmu.others);
         }

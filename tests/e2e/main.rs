@@ -11,8 +11,9 @@
 //! cargo test -p tests --test lab -- 6.1     only tests with 6.1 in their names; guests without any are not booted
 //! ```
 //!
-//! `PERFVISOR=path` tests another perfvisor than the one of this build. Nothing here is ever skipped: without perfvisor or
-//! the lab's images the tests fail, saying what to run.
+//! `PERFVISOR=path` tests another perfvisor than the one of this build. Nothing is skipped for lack of something: without
+//! perfvisor or the lab's images the tests fail, saying what to run. Checks that a guest's kind has no use for are listed
+//! as not run, each with the reason.
 
 mod boot;
 mod case;
@@ -29,10 +30,15 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // One guest at a time has the lab's CPUs, and waiting for another's turn must not count as its time.
     arguments.test_threads = Some(1);
+    let is_wanted = |name: &str| {
+        arguments.filter.as_ref().is_none_or(|filter| name.contains(filter))
+            && !arguments.skip.iter().any(|skip| name.contains(skip))
+    };
     let command_line = cases::COMMAND_LINE
         .iter()
         .map(|(name, test)| Trial::test(format!("command-line::{name}"), move || test().map_err(failed)));
-    let trials = guests::ALL.iter().flat_map(guests::trials).chain(command_line).collect();
+    let trials =
+        guests::ALL.iter().flat_map(|guest| guests::trials(guest, is_wanted)).chain(command_line).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

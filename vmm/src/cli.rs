@@ -208,6 +208,9 @@ pub enum Source {
     Perf,
     /// The kernel module perfctr_host
     Module,
+    /// KVM's own vPMU, which perfvisor then only shows: the guest programs the host's PMU through KVM and reads it by RDPMC
+    /// without coming back to perfvisor. Counts are as right as KVM's, and dump shows registers, not sums of events
+    Kvm,
 }
 
 /// A guest's PMU.

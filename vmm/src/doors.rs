@@ -95,7 +95,7 @@ impl<H: HostPmu> Doors for VcpuDoors<H> {
 impl<H: HostPmu> Counting for VcpuDoors<H> {
     fn dump(&mut self) -> VcpuDump {
         let pmu = self.pmu.as_mut().map(VirtualPmu::snapshot);
-        VcpuDump { index: self.index, exits: self.exits, pmu }
+        VcpuDump { index: self.index, exits: self.exits, pmu, kvm: None }
     }
 
     fn finish(&mut self) -> VcpuDump {

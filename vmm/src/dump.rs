@@ -24,8 +24,37 @@ pub struct VcpuDump {
     pub index: u8,
     /// Exits to the VMM since the start, by kind.
     pub exits: Exits,
-    /// Its virtual PMU; `None` with `--pmu none`.
+    /// Its virtual PMU; `None` with `--pmu none` and `--source kvm`.
     pub pmu: Option<vpmu::Snapshot>,
+    /// KVM's own vPMU, with `--source kvm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm: Option<KvmCounters>,
+}
+
+/// The registers of KVM's vPMU, as they stand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvmCounters {
+    /// What kind of counters, in words.
+    pub name: String,
+    /// "kvm", as `--source` has it.
+    pub source: String,
+    /// Width of the counters in bits.
+    pub width: u32,
+    /// All of them.
+    pub counters: Vec<KvmCounter>,
+}
+
+/// One counter. Who programmed it, and what its value was before, is the guest's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvmCounter {
+    /// As RDPMC has it.
+    pub number: u32,
+    /// Its event select register.
+    pub evntsel: u64,
+    /// Its value, of `width` bits.
+    pub value: u64,
+    /// Whether it counts now.
+    pub enabled: bool,
 }
 
 /// Exits to user space, by kind.
@@ -65,8 +94,31 @@ fn counter_name(rdpmc: u32) -> String {
     }
 }
 
+fn kvm_table(out: &mut String, index: u8, kvm: &KvmCounters) -> std::fmt::Result {
+    writeln!(
+        out,
+        "\nvCPU {index}: {} ({} counters of {} bits), KVM's own vPMU, source kvm",
+        kvm.name,
+        kvm.counters.len(),
+        kvm.width
+    )?;
+    for counter in kvm.counters.iter().filter(|counter| counter.evntsel != 0) {
+        let stopped = if counter.enabled { "" } else { "  (stopped)" };
+        writeln!(
+            out,
+            "  counter {:<2} {:#010x} {:>19}{stopped}",
+            counter.number, counter.evntsel, counter.value
+        )?;
+    }
+    Ok(())
+}
+
 fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
     let exits = vcpu.exits;
+    if let Some(kvm) = &vcpu.kvm {
+        kvm_table(out, vcpu.index, kvm)?;
+        return writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio);
+    }
     let Some(pmu) = &vcpu.pmu else {
         writeln!(out, "\nvCPU {}: no PMU", vcpu.index)?;
         return writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio);

@@ -1,5 +1,6 @@
 //! The checks of `pmctest`, each a test of its own.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,9 +26,19 @@ fn tests() -> Vec<Test> {
 }
 
 fn names() -> Vec<String> {
-    let listed = Command::new(env!("CARGO_BIN_EXE_pmctest")).arg("--list").output();
-    let text = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+    listed(&["--list"]).lines().map(str::to_owned).collect()
+}
+
+fn listed(arguments: &[&str]) -> String {
+    let listed = Command::new(env!("CARGO_BIN_EXE_pmctest")).args(arguments).output();
+    listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
+
+/// The checks that are not run with this source, and why.
+pub(crate) fn not_run(source: &str) -> BTreeMap<String, String> {
+    let low_level = if source == "kvm" { "registers" } else { "door" };
+    let pair = |line: &str| line.split_once(": ").map(|(name, reason)| (name.to_owned(), reason.to_owned()));
+    listed(&["--not-run", low_level]).lines().filter_map(pair).collect()
 }
 
 fn status(evidence: &Evidence) -> Result<()> {

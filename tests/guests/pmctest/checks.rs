@@ -18,6 +18,7 @@ pub(crate) mod overflow;
 mod passed;
 mod pointers;
 mod reading;
+mod registers;
 mod samples;
 mod sequence;
 mod setuid;
@@ -52,6 +53,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         setuid::CHECKS,
         leak::CHECKS,
         door::CHECKS,
+        registers::CHECKS,
         forbidden::CHECKS,
     ]
     .into_iter()

@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! pmctest [NAME]..      run the checks whose names begin with one of NAME, or all; one line each:
-//!                       `ok NAME` or `FAIL NAME reason`
+//!                       `ok NAME`, `FAIL NAME reason` or `not run: NAME: reason`
 //! pmctest --list        their names
+//! pmctest --not-run door|registers
+//!                       those that are not run with such a low-level driver: `NAME: reason`
 //! pmctest --stress SECONDS [SEED]
 //!                       64 threads that do everything at once; the same lines, at the end
 //! pmctest --fuzz SECONDS [SEED]
 //!                       calls with mutated arguments, by users without privileges; the same lines, at the end
 //! ```
 //!
-//! Exit status: 0 if all passed, 1 if one failed, 2 if there is no such check. Needs root for the checks of the
-//! door, and a guest with a K7 or K8 PMU for all that count.
+//! Exit status: 0 if all that were run passed, 1 if one failed, 2 if there is no such check. Needs root for the checks of the
+//! door, and a guest with a K7 or K8 PMU, or KVM's own of an AMD host, for all that count.
 //!
 //! `CONFORMANCE.md` says which sentence of perfctr's documents is held by which checks.
 //!
@@ -23,6 +25,7 @@ mod forked;
 mod fuzz;
 mod interrupting;
 mod kernel_log;
+mod low_level;
 mod measured;
 mod older;
 mod placed;
@@ -38,6 +41,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use low_level::LowLevel;
+
 /// One named check.
 struct Check {
     name: &'static str,
@@ -49,6 +54,10 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--list"] => {
             checks::all().for_each(|check| println!("{}", check.name));
+            ExitCode::SUCCESS
+        }
+        ["--not-run", word] if LowLevel::named(word).is_some() => {
+            LowLevel::named(word).into_iter().for_each(LowLevel::list_not_run);
             ExitCode::SUCCESS
         }
         ["--stress", seconds, ref seed @ ..] if seed.len() < 2 => long_run(stress::run, seconds, seed),
@@ -92,8 +101,13 @@ fn verdict(name: &str, outcome: &Result<()>) -> bool {
 fn run(names: &[&str]) -> ExitCode {
     let wanted = |check: &&Check| names.is_empty() || names.iter().any(|name| check.name.starts_with(name));
     let (mut ran, mut failed) = (0, 0);
+    let here = LowLevel::here();
     for check in checks::all().filter(wanted) {
         ran += 1;
+        if let Some(reason) = here.not_run(check.name) {
+            println!("not run: {}: {reason}", check.name);
+            continue;
+        }
         match thread::spawn(check.run).join() {
             Ok(Ok(())) => println!("ok {}", check.name),
             Ok(Err(error)) => {

@@ -114,6 +114,7 @@ fn kvm() -> Vec<Finding> {
             .remedy("a host kernel of Linux 5.18 or later can")
     });
     findings.push(rdpmc(&kvm));
+    findings.push(source_kvm(&kvm));
     findings.push(match ring0::speed(&kvm, u64::MAX) {
         Ok(speed) if speed >= host::SLOWEST => finding(
             Verdict::Good,
@@ -134,6 +135,22 @@ fn kvm() -> Vec<Finding> {
         }
     });
     findings
+}
+
+/// An error of the probe says the remedy itself.
+fn source_kvm(kvm: &Kvm) -> Finding {
+    const SUBJECT: &str = "source kvm";
+    match host::kvm_vpmu::probe(kvm) {
+        Ok(pmu) => finding(
+            Verdict::Good,
+            SUBJECT,
+            format!(
+                "KVM's own vPMU counts ({}, {} counters); --source kvm gives it to a guest",
+                pmu.name, pmu.counters
+            ),
+        ),
+        Err(e) => finding(Verdict::Note, SUBJECT, format!("{e}")),
+    }
 }
 
 fn rdpmc(kvm: &Kvm) -> Finding {

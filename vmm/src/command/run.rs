@@ -7,25 +7,25 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use event_manager::SubscriberOps;
 use images::overlay::{CopyRequest, Overlay};
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
-use vpmu::{Host, PmuConfig};
+use vpmu::{Host, ModelChoice, PmuConfig};
 
 use super::kernel::images;
 use super::main_loop::{Subscriber, event_manager, lock};
-use crate::cli::{Pmu, Run};
+use crate::cli::{self, Pmu, Run};
 use crate::control::Subject;
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
 use crate::guest_session::{Caught, Command, GuestSession, Signals};
-use crate::host::msr_door::{self, Plan};
-use crate::host::rdpmc;
+use crate::host::msr_door::{self, MsrDoor, Plan};
 use crate::host::source::Source;
+use crate::host::{kvm_vpmu, rdpmc};
 use crate::machine::boot::Initrd;
-use crate::machine::{Config, Machine};
+use crate::machine::{Config, GuestPmu, Machine};
 use crate::registry::{self, Claim};
 use crate::say::say;
 use crate::virtio::SessionConsole;
@@ -85,7 +85,7 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     let (kernel, initrd) = images(options)?;
     let pmu = pmu(options, kvm)?;
     let mut cmdline = CMDLINE.to_owned();
-    if pmu.is_some_and(|pmu| pmu.msr_door) {
+    if matches!(pmu, GuestPmu::Kvm(_) | GuestPmu::Virtual(PmuConfig { msr_door: true, .. })) {
         cmdline.push_str(CMDLINE_PMU);
     }
     if let Some(words) = &options.append {
@@ -98,15 +98,33 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
 }
 
 /// The PMU that was asked for.
-pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<Option<PmuConfig>> {
-    let Pmu::Model(choice) = options.pmu else { return Ok(None) };
+pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<GuestPmu> {
+    let Pmu::Model(choice) = options.pmu else { return Ok(GuestPmu::None) };
+    if options.source == cli::Source::Kvm {
+        return kvms_pmu(options, choice, kvm);
+    }
     let host = Host::detect();
     let model = choice.resolve(&host);
     let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
         0 => Plan::CLOSED,
         _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
     };
-    Ok(Some(PmuConfig { model, host: host.family, core_khz: core_khz(), msr_door, rdpmc_faults }))
+    let core_khz = core_khz();
+    Ok(GuestPmu::Virtual(PmuConfig { model, host: host.family, core_khz, msr_door, rdpmc_faults }))
+}
+
+/// KVM's own vPMU, which has neither models nor doors to choose from.
+fn kvms_pmu(options: &Run, choice: ModelChoice, kvm: &Kvm) -> Result<GuestPmu> {
+    if choice != ModelChoice::Auto {
+        bail!(
+            "--source kvm gives the guest the PMU that KVM has, which is the host's: leave '--pmu {choice}' out, or choose \
+             another source"
+        );
+    }
+    if options.msr_door != MsrDoor::On {
+        bail!("with --source kvm there is no door of perfvisor's: leave --msr-door out");
+    }
+    Ok(GuestPmu::Kvm(kvm_vpmu::probe(kvm).context("--source kvm")?))
 }
 
 /// The copied files.

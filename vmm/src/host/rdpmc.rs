@@ -37,7 +37,7 @@ pub fn probe(kvm: &Kvm) -> Result<Rdpmc, Error> {
     let handler = CODE_AT + CODE.len() as u16;
     let mut vm = TinyVm::new(kvm, &code, &[(GP, handler)], |vm| Ok(machine::filter::switch_vpmu_off(vm)?))?;
     let supported = machine::cpuid::supported(kvm)?;
-    let leaves = machine::cpuid::for_vcpu(&supported, 0, 1, None)?;
+    let leaves = machine::cpuid::for_vcpu(&supported, 0, 1, machine::cpuid::Shown::None)?;
     vm.vcpu.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
     for index in COUNTERS {
         let entry = kvm_msr_entry { index, data: FILL, ..Default::default() };

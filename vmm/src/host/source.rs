@@ -14,6 +14,8 @@ pub enum Source {
     Perf,
     /// The kernel module, with the host's counters held for it.
     Module(Hold),
+    /// KVM's own vPMU, and nothing here.
+    Kvm,
 }
 
 /// What was asked for cannot be used.
@@ -48,6 +50,8 @@ impl Source {
                 Err(Unusable::Global(pmu_holders::by_global()))
             }
             cli::Source::Perf => Err(Unusable::Perf),
+            // That it counts is found out when the machine's PMU is chosen (kvm_vpmu).
+            cli::Source::Kvm => Ok(Self::Kvm),
             cli::Source::Auto | cli::Source::Module => match module::hold() {
                 Ok(hold) => Ok(Self::Module(hold)),
                 Err(error) => Err(Unusable::Module { remedy: remedy(&error), error }),
@@ -59,7 +63,8 @@ impl Source {
     pub fn vcpus(&self) -> impl Fn(u64) -> VcpuSource + Clone + Send + 'static {
         let signal = vcpu::signal();
         let held = match self {
-            Self::Perf => None,
+            // With KVM's there is no engine that would ask.
+            Self::Perf | Self::Kvm => None,
             Self::Module(hold) => Some(hold.info()),
         };
         move |tsc_offset| match held {

@@ -1,11 +1,11 @@
 //! The processor shown to the guest: what KVM supports, less every PMU that is not ours, plus that of the guest's model
-//! and the perfctr door.
+//! and the perfctr door; or with KVM's own PMU as it is.
 
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::{Cap, Kvm};
 use vpmu::{CpuidLeaf, Host, PmuConfig, PmuCpuid, Registers, door_cpuid};
 
-use super::{Error, identity};
+use super::{Error, GuestPmu, identity};
 
 /// Leaf 1 ECX: DTES64, CPL-qualified debug store; IA32_PERF_CAPABILITIES.
 const DEBUG_STORE_ECX: u32 = 1 << 2 | 1 << 4;
@@ -40,27 +40,48 @@ pub(crate) fn supported(kvm: &Kvm) -> Result<CpuId, Error> {
     Ok(cpuid)
 }
 
-/// The leaves for vCPU `index` of `vcpus`, whose PMU is `pmu` on `host`.
-pub(crate) fn for_vcpu(
-    supported: &CpuId,
-    index: u8,
-    vcpus: u8,
-    pmu: Option<(&PmuConfig, &Host)>,
-) -> Result<CpuId, Error> {
+/// The PMU that the leaves show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shown<'a> {
+    None,
+    /// The engine's, on this host.
+    Virtual(&'a PmuConfig, &'a Host),
+    /// What KVM says of its own.
+    Kvm,
+}
+
+impl<'a> Shown<'a> {
+    pub(crate) fn of(pmu: &'a GuestPmu, host: &'a Host) -> Self {
+        match pmu {
+            GuestPmu::None => Self::None,
+            GuestPmu::Virtual(config) => Self::Virtual(config, host),
+            GuestPmu::Kvm(_) => Self::Kvm,
+        }
+    }
+}
+
+/// The leaves for vCPU `index` of `vcpus`.
+pub(crate) fn for_vcpu(supported: &CpuId, index: u8, vcpus: u8, pmu: Shown<'_>) -> Result<CpuId, Error> {
     let id = u32::from(index);
     let count = u32::from(vcpus);
+    let kvms = matches!(pmu, Shown::Kvm);
+    let (perfmon, perfctr) = if kvms { (DEBUG_STORE_ECX, 0) } else { (DEBUG_STORE_ECX | PDCM, AMD_PERFCTR) };
     let mut entries: Vec<kvm_cpuid_entry2> = supported
         .as_slice()
         .iter()
         // Leaf 0xA and 8000_0022 describe PMUs of KVM's, 0xB and 0x1F the host's topology.
-        .filter(|e| !matches!(e.function, 0xA | 0x8000_0022 | 0xB | 0x1F))
+        .filter(|e| match e.function {
+            0xB | 0x1F => false,
+            0xA | 0x8000_0022 => kvms,
+            _ => true,
+        })
         .copied()
         .collect();
     for entry in &mut entries {
         match entry.function {
             1 => {
                 entry.ebx = (entry.ebx & 0x0000_FFFF) | id << 24 | count << 16;
-                entry.ecx = (entry.ecx & !(PDCM | DEBUG_STORE_ECX)) | X2APIC | HYPERVISOR;
+                entry.ecx = (entry.ecx & !perfmon) | X2APIC | HYPERVISOR;
                 entry.edx &= !DEBUG_STORE;
                 entry.edx = if count > 1 { entry.edx | HTT } else { entry.edx & !HTT };
             }
@@ -69,7 +90,7 @@ pub(crate) fn for_vcpu(
             4 => entry.eax = (entry.eax & !0xFC00_0000 & !0x03FF_C000) | (count - 1).min(63) << 26,
             0x8000_001D => entry.eax &= !0x03FF_C000,
             0x8000_0001 => {
-                entry.ecx &= !AMD_PERFCTR;
+                entry.ecx &= !perfctr;
                 entry.ecx = if count > 1 { entry.ecx | AMD_CMP_LEGACY } else { entry.ecx & !AMD_CMP_LEGACY };
             }
             0x8000_0008 => entry.ecx = (entry.ecx & !0xF0FF) | (count - 1) | id_bits(count) << 12,
@@ -95,7 +116,7 @@ pub(crate) fn for_vcpu(
             ..Default::default()
         });
     }
-    if let Some((config, host)) = pmu {
+    if let Shown::Virtual(config, host) = pmu {
         add_pmu(&mut entries, config, host);
     }
     raise_last(&mut entries, 0, 0xB);
@@ -181,7 +202,7 @@ mod tests {
 
     fn with(model: Model, msr_door: bool) -> CpuId {
         let config = PmuConfig { model, host: LAB.family, core_khz: 1, msr_door, rdpmc_faults: true };
-        for_vcpu(&host(), 0, 1, Some((&config, &LAB))).unwrap()
+        for_vcpu(&host(), 0, 1, Shown::Virtual(&config, &LAB)).unwrap()
     }
 
     fn assert_no_registers(cpuid: &CpuId) {
@@ -194,7 +215,7 @@ mod tests {
 
     #[test]
     fn no_pmu_but_ours_is_shown() {
-        assert_no_registers(&for_vcpu(&host(), 0, 1, None).unwrap());
+        assert_no_registers(&for_vcpu(&host(), 0, 1, Shown::None).unwrap());
         for model in Model::ALL {
             let cpuid = with(model, false);
             assert_no_registers(&cpuid);
@@ -230,6 +251,18 @@ mod tests {
     }
 
     #[test]
+    fn kvms_own_is_shown_as_kvm_describes_it() {
+        let cpuid = for_vcpu(&host(), 0, 1, Shown::Kvm).unwrap();
+        for function in [0xA, 0x8000_0022] {
+            assert_eq!(leaf(&cpuid, function).unwrap().eax, u32::MAX, "{function:#x}");
+        }
+        assert_eq!(leaf(&cpuid, 0x8000_0001).unwrap().ecx & AMD_PERFCTR, AMD_PERFCTR);
+        let one = leaf(&cpuid, 1).unwrap();
+        assert_eq!((one.ecx & (PDCM | DEBUG_STORE_ECX), one.edx & DEBUG_STORE), (PDCM, 0));
+        assert!(leaf(&cpuid, 0x4000_0100).is_none(), "and no door");
+    }
+
+    #[test]
     fn p5_registers_take_the_place_of_kvms_first_clock() {
         let eax = leaf(&with(Model::P5, true), KVM_FEATURES).unwrap().eax;
         assert_eq!(eax, !KVM_CLOCKSOURCE, "the second one stays");
@@ -238,7 +271,7 @@ mod tests {
     #[test]
     fn topology_names_each_vcpu() {
         for (index, vcpus, bits) in [(0, 1, 0), (1, 2, 1), (4, 5, 3), (254, 255, 8)] {
-            let cpuid = for_vcpu(&host(), index, vcpus, None).unwrap();
+            let cpuid = for_vcpu(&host(), index, vcpus, Shown::None).unwrap();
             let one = leaf(&cpuid, 1).unwrap();
             assert_eq!((one.ebx >> 24, one.ebx >> 16 & 0xFF), (u32::from(index), u32::from(vcpus)));
             let core = cpuid.as_slice().iter().find(|e| e.function == 0xB && e.index == 1).unwrap();

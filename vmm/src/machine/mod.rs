@@ -5,6 +5,7 @@ pub mod boot;
 pub(crate) mod cpuid;
 pub(crate) mod filter;
 mod identity;
+pub mod kvm_pmu;
 pub(crate) mod layout;
 mod memory;
 mod registers;
@@ -30,6 +31,8 @@ use crate::vcpu::lvtpc::Lvtpc;
 use crate::vcpu::{Remote, Report, Vcpu};
 use crate::virtio::MmioTransport;
 use boot::{Entry, Initrd, Module};
+use cpuid::Shown;
+use kvm_pmu::KvmPmu;
 
 /// APIC ids are 8 bits in the tables that this machine writes, and 255 means all.
 pub const MOST_VCPUS: u8 = 254;
@@ -139,6 +142,34 @@ pub enum Error {
     Resources(io::Error),
 }
 
+/// The PMU that a guest gets.
+#[derive(Clone, Copy, Debug)]
+pub enum GuestPmu {
+    /// None.
+    None,
+    /// The engine's, behind perfvisor's doors.
+    Virtual(PmuConfig),
+    /// KVM's own, of which the VMM sees nothing but what it asks for.
+    Kvm(KvmPmu),
+}
+
+impl GuestPmu {
+    /// The engine's configuration, if it is the engine's.
+    fn of_engine(&self) -> Option<&PmuConfig> {
+        match self {
+            Self::Virtual(config) => Some(config),
+            Self::None | Self::Kvm(_) => None,
+        }
+    }
+
+    fn of_kvm(&self) -> Option<KvmPmu> {
+        match self {
+            Self::Kvm(pmu) => Some(*pmu),
+            Self::None | Self::Virtual(_) => None,
+        }
+    }
+}
+
 /// What a machine is made of.
 pub struct Config {
     /// Number of vCPUs.
@@ -153,8 +184,8 @@ pub struct Config {
     pub modules: Vec<Module>,
     /// Its command line.
     pub cmdline: String,
-    /// The virtual PMU; `None` for a guest without.
-    pub pmu: Option<PmuConfig>,
+    /// The virtual PMU.
+    pub pmu: GuestPmu,
 }
 
 /// A stop as the main loop hears of it.
@@ -200,7 +231,10 @@ impl Machine {
         let entry = boot::load(&memory, config, vcpus)?;
 
         let vm = create_vm(kvm)?;
-        filter::install(&vm, config.pmu.as_ref())?;
+        let engine = config.pmu.of_engine();
+        if config.pmu.of_kvm().is_none() {
+            filter::install(&vm, engine)?;
+        }
         map_memory(&vm, &memory)?;
         let test = match entry {
             Entry::Linux(_) => None,
@@ -218,17 +252,16 @@ impl Machine {
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
             let fd = machine.vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
-            let pmu = config.pmu.as_ref().map(|pmu| (pmu, &processor));
-            let leaves = cpuid::for_vcpu(&supported, index, vcpus, pmu)?;
+            let leaves = cpuid::for_vcpu(&supported, index, vcpus, Shown::of(&config.pmu, &processor))?;
             fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
             registers::set_common(&fd)?;
-            if config.pmu.as_ref().is_some_and(shows_intel) {
+            if engine.is_some_and(shows_intel) {
                 registers::set_perfmon_available(&fd)?;
             }
             if index == 0 {
                 registers::set_boot(&fd, entry)?;
             }
-            let (host, pmu, controls) = (host.clone(), config.pmu, Arc::clone(&controls));
+            let (host, pmu, controls) = (host.clone(), engine.copied(), Arc::clone(&controls));
             let (ports, session, memory) = (Arc::clone(&ports), Arc::clone(&machine.session), memory.clone());
             let report = Reporter {
                 stops: stop_sender.clone(),
@@ -240,9 +273,10 @@ impl Machine {
                 });
                 VcpuDoors::new(index, ports, session, pmu, memory)
             };
-            let masks = config.pmu.is_some_and(|pmu| pmu.model.facts().lvtpc_masks);
+            let masks = engine.is_some_and(|pmu| pmu.model.facts().lvtpc_masks);
             let lvtpc = Lvtpc::new(Arc::clone(&machine.vm), index, masks);
-            machine.vcpus.push(Vcpu::spawn(index, fd, lvtpc, doors, report).map_err(Error::Resources)?);
+            let vcpu = Vcpu::spawn(index, fd, lvtpc, config.pmu.of_kvm(), doors, report);
+            machine.vcpus.push(vcpu.map_err(Error::Resources)?);
         }
         Ok(machine)
     }

@@ -29,6 +29,7 @@ use kvm_ioctls::VcpuFd;
 
 use crate::devices::ports::Stop;
 use crate::dump::VcpuDump;
+use crate::machine::kvm_pmu::KvmPmu;
 use exit::Doors;
 pub use kick::signal;
 use lvtpc::Lvtpc;
@@ -93,11 +94,13 @@ pub struct Vcpu {
 
 impl Vcpu {
     /// Start the thread of vCPU `index`, paused. `doors` is made in that thread, because the host's counters
-    /// belong to the thread that opens them. `lvtpc` delivers its overflow interrupts.
+    /// belong to the thread that opens them. `lvtpc` delivers its overflow interrupts; `vpmu` is KVM's own, if the
+    /// guest has that.
     pub fn spawn<D: Counting>(
         index: u8,
         fd: VcpuFd,
         lvtpc: Lvtpc,
+        vpmu: Option<KvmPmu>,
         doors: impl FnOnce(&VcpuFd) -> D + Send + 'static,
         report: impl Report + 'static,
     ) -> std::io::Result<Self> {
@@ -112,7 +115,7 @@ impl Vcpu {
             let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
             let report = Reporting::new(index, report);
             let doors = doors(&fd);
-            Thread::new(doors, receiver, report, kicks).main(&mut Kvm { fd, lvtpc })
+            Thread::new(doors, receiver, report, kicks).main(&mut Kvm { fd, lvtpc, vpmu })
         })?;
         let tid = tid_receiver.recv().map_err(std::io::Error::other)?;
         Ok(Self { remote: Remote { commands, tid }, thread })

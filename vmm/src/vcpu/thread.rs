@@ -9,7 +9,8 @@ use super::kick::{self, Kicked};
 use super::lvtpc::{self, Lvtpc};
 use super::{Command, Counting, Report};
 use crate::devices::ports::Stop;
-use crate::dump::VcpuDump;
+use crate::dump::{KvmCounters, VcpuDump};
+use crate::machine::kvm_pmu::KvmPmu;
 use crate::say::say;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) trait Processor {
     fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error>;
     /// Deliver an overflow interrupt.
     fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error>;
+    /// The counters that are KVM's.
+    fn counters(&self) -> Option<KvmCounters>;
     /// Where it is, in words.
     fn place(&self) -> String;
 }
@@ -33,6 +36,7 @@ pub(super) trait Processor {
 pub(super) struct Kvm {
     pub(super) fd: VcpuFd,
     pub(super) lvtpc: Lvtpc,
+    pub(super) vpmu: Option<KvmPmu>,
 }
 
 impl Processor for Kvm {
@@ -42,6 +46,10 @@ impl Processor for Kvm {
 
     fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error> {
         self.lvtpc.deliver(&self.fd)
+    }
+
+    fn counters(&self) -> Option<KvmCounters> {
+        self.vpmu?.read(&self.fd)
     }
 
     fn place(&self) -> String {
@@ -112,11 +120,11 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
         loop {
             match self.state {
                 State::Paused => match self.commands.recv() {
-                    Ok(command) => self.obey(command),
+                    Ok(command) => self.obey(command, processor),
                     Err(_) => self.state = State::Ended,
                 },
                 State::Running => self.run(processor),
-                State::Ended => return self.doors.finish(),
+                State::Ended => return VcpuDump { kvm: processor.counters(), ..self.doors.finish() },
             }
         }
     }
@@ -149,11 +157,13 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: Command, processor: &impl Processor) {
         match command {
             Command::Run => self.state = State::Running,
             // Whoever asked may have given up.
-            Command::Dump(reply) => drop(reply.send(self.doors.dump())),
+            Command::Dump(reply) => {
+                drop(reply.send(VcpuDump { kvm: processor.counters(), ..self.doors.dump() }));
+            }
             Command::End => self.state = State::Ended,
         }
     }
@@ -187,7 +197,7 @@ impl<D: Counting, R: Report, P: Processor> Kicked for Turn<'_, '_, D, R, P> {
     }
 
     fn obey(&mut self, command: Command) {
-        self.thread.obey(command);
+        self.thread.obey(command, self.processor);
     }
 }
 

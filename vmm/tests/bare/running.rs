@@ -8,7 +8,7 @@ use std::time::Duration;
 use perfvisor::devices::ports::Stop;
 use perfvisor::dump::VcpuDump;
 use perfvisor::machine::boot::{Initrd, Module};
-use perfvisor::machine::{Config, Machine};
+use perfvisor::machine::{Config, GuestPmu, Machine};
 use vpmu::perf::PerfPmu;
 use vpmu::{HostFamily, HostPmu, Model, PmuConfig};
 
@@ -72,7 +72,7 @@ pub(crate) fn run_kernel(kernel: &Path, cmdline: &str, modules: Vec<Module>) -> 
         initrd: Initrd::default(),
         modules,
         cmdline: cmdline.to_owned(),
-        pmu: None,
+        pmu: GuestPmu::None,
     };
     let serial = Collected::default();
     let kvm = kvm_ioctls::Kvm::new().unwrap();
@@ -99,7 +99,7 @@ where
         initrd: Initrd::default(),
         modules: Vec::new(),
         cmdline: String::new(),
-        pmu,
+        pmu: pmu.map_or(GuestPmu::None, GuestPmu::Virtual),
     };
     let serial = Collected::default();
     let console = Box::new(serial.clone());

@@ -4,13 +4,14 @@
 
 use std::ptr::null_mut;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use libvperfctr::layout::{ABI_VERSION, cpu_type, feature};
 use libvperfctr::{Driver, sys};
 use rustix::io::Errno;
 
 use crate::Check;
 use crate::expect::{equal, refused};
+use crate::low_level::LowLevel;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "info-fields", run: fields },
@@ -23,16 +24,16 @@ fn fields() -> Result<()> {
     let info = driver.info;
     equal("abi_version", info.abi_version, ABI_VERSION)?;
     ensure!(!driver.version().is_empty(), "driver_version is empty");
-    ensure!(
-        [cpu_type::K7, cpu_type::K8, cpu_type::K8C].contains(&info.cpu_type),
-        "cpu_type {}: the checks that count need a guest with --pmu k7 or k8",
-        info.cpu_type
-    );
+    let counters = match (info.cpu_type, LowLevel::here()) {
+        (cpu_type::K7 | cpu_type::K8 | cpu_type::K8C, _) => 4,
+        (cpu_type::FAM10H, LowLevel::Registers) => 6,
+        (other, _) => bail!("cpu_type {other}: the checks that count need a guest with --pmu k7 or k8"),
+    };
     ensure!(info.cpu_features & feature::RDTSC != 0, "cpu_features {:#x}: no RDTSC", info.cpu_features);
     equal("cpu_features beyond the three", info.cpu_features & !7, 0)?;
     ensure!(info.cpu_khz > 0, "cpu_khz is 0");
     equal("tsc_to_cpu_mult", info.tsc_to_cpu_mult, 1)?;
-    equal("counters", info.counters, 4)?;
+    equal("counters", info.counters, counters)?;
     equal("reserved field", info.reserved, 0)
 }
 

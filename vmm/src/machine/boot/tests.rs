@@ -33,7 +33,7 @@ impl Case {
             initrd: Initrd::default(),
             modules: Vec::new(),
             cmdline: String::new(),
-            pmu: None,
+            pmu: crate::machine::GuestPmu::None,
         };
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
         Self { folder, config, memory }

@@ -50,11 +50,11 @@ impl Doors for FakeDoors {
 impl Counting for FakeDoors {
     fn dump(&mut self) -> VcpuDump {
         self.log.borrow_mut().push("dump");
-        VcpuDump { index: 0, exits: Exits::default(), pmu: None }
+        VcpuDump { index: 0, exits: Exits::default(), pmu: None, kvm: None }
     }
     fn finish(&mut self) -> VcpuDump {
         self.log.borrow_mut().push("finish");
-        VcpuDump { index: 0, exits: Exits::default(), pmu: None }
+        VcpuDump { index: 0, exits: Exits::default(), pmu: None, kvm: None }
     }
 }
 
@@ -76,6 +76,9 @@ struct FakeKvm<'a> {
 }
 
 impl Processor for FakeKvm<'_> {
+    fn counters(&self) -> Option<KvmCounters> {
+        None
+    }
     fn place(&self) -> String {
         "here".to_owned()
     }

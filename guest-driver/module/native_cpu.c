@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Taking the counters of all processors from perf, for as long as there is any
+ * state that may count, and giving them back.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
+#include <linux/moduleparam.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/printk.h>
+#include <linux/smp.h>
+#include <linux/string.h>
+#include <linux/workqueue.h>
+#include <asm/cpufeature.h>
+#include <asm/msr.h>
+#include <asm/nmi.h>
+#include <asm/tsc.h>
+
+#include "global.h"
+#include "native.h"
+
+static DEFINE_MUTEX(native_mutex);
+/* Changes only while no processor comes or goes. */
+static bool taken;
+static enum cpuhp_state native_cpuhp __ro_after_init;
+
+/* All counters stand at zero, and nothing is known of them. */
+static void cpu_reset(struct native_cpu *c)
+{
+	unsigned int pmc;
+
+	for (pmc = 0; pmc < native_pmu.counters; pmc++) {
+		wrmsrl_safe(native_evntsel_msr(pmc), 0);
+		wrmsrl_safe(native_perfctr_msr(pmc), 0);
+	}
+	memset(c->evntsel, 0, sizeof(c->evntsel));
+	c->id = 0;
+	c->touched = 0;
+}
+
+static void cpu_start(void *unused)
+{
+	struct native_cpu *c = this_cpu_ptr(&native_cpu);
+	const u64 all = GENMASK_ULL(native_pmu.counters - 1, 0);
+
+	cpu_reset(c);
+	if (native_pmu.global_ctl_msr) {
+		rdmsrl(native_pmu.global_ctl_msr, c->global_ctl);
+		wrmsrl(native_pmu.global_clr_msr, all);
+		wrmsrl(native_pmu.global_ctl_msr, all);
+	}
+}
+
+/* Nobody is attached here any more. */
+static void cpu_stop(void *unused)
+{
+	struct native_cpu *c = this_cpu_ptr(&native_cpu);
+
+	cpu_reset(c);
+	if (native_pmu.global_ctl_msr)
+		wrmsrl(native_pmu.global_ctl_msr, c->global_ctl);
+}
+
+/*
+ * Before it runs user threads. There is no offline callback, for threads may
+ * still be switched on a processor after its last one.
+ */
+static int native_cpu_online(unsigned int cpu)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	if (taken)
+		cpu_start(NULL);
+	local_irq_restore(flags);
+	return 0;
+}
+
+static void registers_release(unsigned int counters)
+{
+	while (counters--) {
+		release_evntsel_nmi(native_evntsel_msr(counters));
+		release_perfctr_nmi(native_perfctr_msr(counters));
+	}
+}
+
+/* perf asks for the same, all at once, when it gets its first user. */
+static int registers_reserve(void)
+{
+	unsigned int pmc;
+
+	for (pmc = 0; pmc < native_pmu.counters; pmc++) {
+		if (!reserve_perfctr_nmi(native_perfctr_msr(pmc)))
+			goto busy;
+		if (!reserve_evntsel_nmi(native_evntsel_msr(pmc))) {
+			release_perfctr_nmi(native_perfctr_msr(pmc));
+			goto busy;
+		}
+	}
+	return 0;
+
+busy:
+	registers_release(pmc);
+	return -EBUSY;
+}
+
+/* For somebody who has reserved the counters: see reserve.c. May sleep. */
+int native_take(void)
+{
+	int err = 0;
+
+	mutex_lock(&native_mutex);
+	if (!taken)
+		err = registers_reserve();
+	if (!err && !taken) {
+		cpus_read_lock();
+		taken = true;
+		on_each_cpu(cpu_start, NULL, 1);
+		cpus_read_unlock();
+	}
+	mutex_unlock(&native_mutex);
+	return err;
+}
+
+static void native_release(struct work_struct *unused)
+{
+	mutex_lock(&native_mutex);
+	if (taken && reserved_by_nobody()) {
+		cpus_read_lock();
+		taken = false;
+		on_each_cpu(cpu_stop, NULL, 1);
+		cpus_read_unlock();
+		registers_release(native_pmu.counters);
+	}
+	mutex_unlock(&native_mutex);
+}
+
+static DECLARE_WORK(release_work, native_release);
+
+/* The last one has gone, maybe where nobody may sleep. */
+void native_give_back(void)
+{
+	schedule_work(&release_work);
+}
+
+static int msr_writes_get(char *buffer, const struct kernel_param *unused)
+{
+	u64 writes = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		writes += READ_ONCE(per_cpu_ptr(&native_cpu, cpu)->writes);
+	return sysfs_emit(buffer, "%llu\n", writes);
+}
+
+static const struct kernel_param_ops msr_writes_ops = {
+	.get = msr_writes_get,
+};
+
+module_param_cb(msr_writes, &msr_writes_ops, NULL, 0444);
+MODULE_PARM_DESC(msr_writes, "counter registers written while counting, by all CPUs (read only)");
+
+static void __init native_describe(struct perfctr_info *info)
+{
+	info->cpu_type = native_pmu.cpu_type;
+	info->cpu_features = PERFCTR_FEATURE_RDPMC | PERFCTR_FEATURE_RDTSC;
+	if (boot_cpu_has(X86_FEATURE_APIC))
+		info->cpu_features |= PERFCTR_FEATURE_PCINT;
+	info->counters = native_pmu.counters;
+	info->cpu_khz = cpu_khz;
+}
+
+int __init native_init(struct perfctr_info *info)
+{
+	int err;
+
+	err = native_detect();
+	if (err)
+		return err;
+	err = native_take();
+	if (err) {
+		pr_err("perf has this processor's counters: end it, switch the NMI watchdog off (sysctl kernel.nmi_watchdog=0), and load this again\n");
+		return err;
+	}
+	err = native_try();
+	native_release(NULL);
+	if (err)
+		return err;
+	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr/native:online",
+				native_cpu_online, NULL);
+	if (err < 0)
+		return err;
+	native_cpuhp = err;
+	native_describe(info);
+	static_branch_enable(&native_key);
+	return 0;
+}
+
+void native_exit(void)
+{
+	flush_work(&release_work);
+	native_release(NULL);
+	cpuhp_remove_state(native_cpuhp);
+}

@@ -1,9 +1,5 @@
 //! What counters cost: instructions executed and exits, by operation, in one run.
 //!
-//! ```text
-//! bench [--pmu MODEL] [--kernel SERIES] [--json FILE] [--lab] [OPERATION]..
-//! ```
-//!
 //! It measures whatever `perfvisor run` starts from outside, by the host's own counters: `costs` in the guest does each
 //! operation in two lengths, and stands still while they are read (`tests::mark`). One operation costs the difference,
 //! divided by the difference of the lengths. What comes in between (the timers of guest and host, other programs) is in one
@@ -23,15 +19,16 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use arguments::Arguments;
+use arguments::{Arguments, CommandLine, Part};
+use clap::Parser;
 use measure::{Line, Side};
 use table::Table;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let outcome = match words.first().map(String::as_str) {
-        Some("measure") => measure::run(&words[1..]),
-        _ => Arguments::parse(&words).and_then(|arguments| bench(&arguments)),
+    let line = CommandLine::parse();
+    let outcome = match &line.part {
+        Some(Part::Measure { side, command }) => measure::run(*side, command),
+        None => bench(&line.all),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,7 +51,7 @@ fn bench(arguments: &Arguments) -> Result<()> {
     }
     print!("{}", table.to_text());
     if let Some(path) = &arguments.json {
-        std::fs::write(path, table.to_json(arguments)?).with_context(|| path.clone())?;
+        std::fs::write(path, table.to_json(arguments)?).with_context(|| path.display().to_string())?;
     }
     ensure!(!table.is_empty(), "nothing was measured");
     Ok(())

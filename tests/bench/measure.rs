@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tests::mark::{self, Mark};
 
 /// Whose instructions are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Side {
     Host,
     Guest,
@@ -75,16 +75,7 @@ pub(crate) fn lines(from: impl BufRead) -> Result<Vec<Line>> {
 }
 
 /// `bench measure SIDE -- CMD..`
-pub(crate) fn run(words: &[String]) -> Result<()> {
-    let (side, command) = match words {
-        [side, dashes, command @ ..] if dashes == "--" && !command.is_empty() => (side, command),
-        _ => bail!("usage: bench measure host|guest -- CMD.."),
-    };
-    let side = match side.as_str() {
-        "host" => Side::Host,
-        "guest" => Side::Guest,
-        other => bail!("'{other}' is neither host nor guest"),
-    };
+pub(crate) fn run(side: Side, command: &[String]) -> Result<()> {
     let mut counters = Counters::open(side)?;
     let mut child = Command::new(&command[0])
         .args(&command[1..])

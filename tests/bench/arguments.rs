@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::counters::Instrument;
 use crate::measure::Side;
+use crate::system::System;
 
 /// What counters cost: instructions executed and exits, by operation, in one run
 #[derive(Parser)]
@@ -27,9 +29,21 @@ pub(crate) struct Arguments {
     /// The guest's kernel
     #[arg(long, default_value = "6.12", value_name = "SERIES")]
     pub(crate) kernel: String,
+    /// What to compare
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_values_t = System::ALL.iter().copied())]
+    pub(crate) systems: Vec<System>,
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Measure how machines start, and what their VMMs take, too
+    #[arg(long)]
+    pub(crate) start: bool,
     /// Measure in the lab machine
     #[arg(long)]
     pub(crate) lab: bool,
@@ -42,6 +56,18 @@ pub(crate) enum Part {
     Measure {
         /// Whose instructions to count
         side: Side,
+        /// What to count by
+        #[arg(long, value_name = "INSTRUMENT", default_value = "perf")]
+        by: Instrument,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+    /// Run a VMM until it says something, or to its end; write what that cost
+    Start {
+        /// What it says
+        #[arg(long, value_name = "WORDS")]
+        until: Option<String>,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,
@@ -65,7 +91,7 @@ mod tests {
         assert!(all.part.is_none() && all.all.lab);
         assert_eq!(all.all.operations, ["spin", "switch/"]);
         let part = CommandLine::parse_from(["bench", "measure", "guest", "--", "run", "--lab"]);
-        let Some(Part::Measure { side: Side::Guest, command }) = part.part else { panic!("no part") };
+        let Some(Part::Measure { side: Side::Guest, command, .. }) = part.part else { panic!("no part") };
         assert_eq!(command, ["run", "--lab"]);
     }
 }

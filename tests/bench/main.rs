@@ -1,33 +1,48 @@
-//! What counters cost: instructions executed and exits, by operation, in one run.
+//! What counters cost: instructions executed and exits, by operation, of perfvisor and of what it is compared with, in one run.
 //!
-//! It measures whatever `perfvisor run` starts from outside, by the host's own counters: `costs` in the guest does each
+//! It measures whatever runs a guest from outside, by the host's own counters: `costs` in the guest does each
 //! operation in two lengths, and stands still while they are read (`tests::mark`). One operation costs the difference,
 //! divided by the difference of the lengths. What comes in between (the timers of guest and host, other programs) is in one
 //! of the two or in the other; of three such pairs the median is taken.
 //!
 //! perfvisor is $PERFVISOR, or the one beside this program.
 //!
-//! `bench measure WHAT -- CMD..` is the part that runs on the machine that is measured: this program sends itself there.
+//! `bench measure` and `bench start` are the parts that run on the machine that is measured: this program sends itself there.
 
+mod aims;
 mod arguments;
+mod compare;
+mod counters;
+mod images;
+mod markdown;
 mod measure;
+mod page;
+mod place;
+mod results;
+mod start;
+mod system;
 mod table;
 
-use std::env;
 use std::io::BufReader;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use arguments::{Arguments, CommandLine, Part};
 use clap::Parser;
-use measure::{Line, Side};
-use table::Table;
+use measure::Side;
+use place::Place;
+use results::{Measured, Results};
+use system::System;
+
+/// Times a guest is started that does not come to its end: the lab loses one now and then.
+const ATTEMPTS: usize = 3;
 
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     let outcome = match &line.part {
-        Some(Part::Measure { side, command }) => measure::run(*side, command),
+        Some(Part::Measure { side, by, command }) => measure::run(*side, *by, command),
+        Some(Part::Start { until, command }) => start::run(until.as_deref(), command),
         None => bench(&line.all),
     };
     match outcome {
@@ -40,46 +55,75 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> Result<()> {
-    let folder = env::current_exe()?.parent().context("this program is in a folder")?.to_owned();
-    let mut table = Table::default();
-    // Host and guest one after the other: together they need more counters than a processor has, with the guest's own.
-    for side in [Side::Host, Side::Guest] {
-        eprintln!("measuring what is executed by the {}", side.name());
-        for line in measured(arguments, &folder, side)? {
-            table.add(side, line);
+    let place = Place::new(arguments.lab)?;
+    let mut results = Results {
+        unit: "per operation: instructions executed in user and in kernel mode; exits",
+        pmu: arguments.pmu.clone(),
+        kernel: arguments.kernel.clone(),
+        ..Results::default()
+    };
+    let mut failed = Vec::new();
+    for &system in &arguments.systems {
+        let measured = operations(system, &place, arguments);
+        match measured {
+            Ok(measured) => {
+                println!("{}", table::text(&measured));
+                results.systems.push(measured);
+            }
+            Err(error) => {
+                eprintln!("bench: {}: {error:#}", system.title());
+                failed.push(system.title());
+            }
         }
     }
-    print!("{}", table.to_text());
-    if let Some(path) = &arguments.json {
-        std::fs::write(path, table.to_json(arguments)?).with_context(|| path.display().to_string())?;
+    if arguments.start {
+        eprintln!("measuring starts");
+        results.starts = start::measured(&place, arguments)?;
     }
-    ensure!(!table.is_empty(), "nothing was measured");
+    print!("{}{}", compare::text(&results), aims::text(&results));
+    if let Some(path) = &arguments.json {
+        write(path, &(serde_json::to_string_pretty(&results)? + "\n"))?;
+    }
+    if let Some(path) = &arguments.page {
+        write(path, &page::html(&results))?;
+    }
+    if let Some(path) = &arguments.markdown {
+        write(path, &markdown::text(&results))?;
+    }
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    let nothing = results.systems.iter().all(|measured| measured.operations.is_empty());
+    ensure!(!nothing || !results.starts.is_empty(), "nothing was measured");
     Ok(())
 }
 
-/// Run the guest, on a host with counters, under `bench measure`.
-fn measured(arguments: &Arguments, folder: &std::path::Path, side: Side) -> Result<Vec<Line>> {
-    let program = |name: &str| match env::var_os("PERFVISOR") {
-        Some(path) if name == "perfvisor" => PathBuf::from(path),
-        _ => folder.join(name),
-    };
-    let mut command = Command::new(program("perfvisor"));
-    let inside = |name: &str| format!("/bench/{name}");
-    if arguments.lab {
-        command.args(["lab", "exec"]);
-        for name in ["bench", "perfvisor", "costs"] {
-            command.arg("--copy").arg(format!("{}:{}", program(name).display(), inside(name)));
-        }
-        command.args(["--", &inside("bench")]);
-    } else {
-        command = Command::new(program("bench"));
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+/// All operations of one system.
+fn operations(system: System, place: &Place, arguments: &Arguments) -> Result<Measured> {
+    let mut measured = Measured::new(system);
+    // Host and guest one after the other: together they need more counters than a processor has, with the guest's own.
+    for side in [Side::Host, Side::Guest] {
+        eprintln!("{}: measuring what is executed by the {}", system.title(), side.name());
+        let mut attempt = 1;
+        let lines = loop {
+            match lines(system, side, place, arguments) {
+                Err(error) if attempt < ATTEMPTS => eprintln!("bench: {error:#}; once more"),
+                outcome => break outcome?,
+            }
+            attempt += 1;
+        };
+        lines.into_iter().for_each(|line| measured.add(side, line));
     }
-    let here = |name: &str| if arguments.lab { inside(name) } else { program(name).display().to_string() };
-    command.args(["measure", side.name(), "--"]).arg(here("perfvisor"));
-    // The module would take all the counters for itself.
-    command.args(["run", "--source", "perf", "--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
-    command.args(["--copy", &format!("{}:/bin/costs", here("costs")), "--", "costs"]);
-    command.args(&arguments.operations);
+    Ok(measured)
+}
+
+/// Run the guest, on a host with counters, under `bench measure`.
+fn lines(system: System, side: Side, place: &Place, arguments: &Arguments) -> Result<Vec<measure::Line>> {
+    let prepared = system::costs(system, place, arguments)?;
+    let mut command = place.bench(&prepared.files);
+    command.args(["measure", side.name(), "--by", &system.instrument().name(), "--"]).args(&prepared.command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?}"))?;
     let output = child.stdout.take().context("no pipe")?;
     let lines = measure::lines(BufReader::new(output));

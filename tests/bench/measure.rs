@@ -2,14 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail, ensure};
-use perf_event::events::{Hardware, Tracepoint};
-use perf_event::{Builder, Counter};
-use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Deserializer, Serialize};
 use tests::mark::{self, Mark};
+
+use crate::counters::{Counters, Instrument};
 
 /// Whose instructions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -74,9 +72,9 @@ pub(crate) fn lines(from: impl BufRead) -> Result<Vec<Line>> {
         .collect()
 }
 
-/// `bench measure SIDE -- CMD..`
-pub(crate) fn run(side: Side, command: &[String]) -> Result<()> {
-    let mut counters = Counters::open(side)?;
+/// `bench measure SIDE --by INSTRUMENT -- CMD..`
+pub(crate) fn run(side: Side, instrument: Instrument, command: &[String]) -> Result<()> {
+    let mut counters = Counters::open(instrument, side)?;
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())
@@ -168,72 +166,4 @@ impl Progress {
             name.clone_into(&mut self.0);
         }
     }
-}
-
-/// Counters that a command gets when it is executed, and all its threads.
-struct Counters {
-    user: Counter,
-    kernel: Counter,
-    /// `None` where tracing is not to be had.
-    exits: Option<Counter>,
-    user_exits: Option<Counter>,
-}
-
-impl Counters {
-    fn open(side: Side) -> Result<Self> {
-        let instructions = |user: bool| {
-            let mut builder = Builder::new(Hardware::INSTRUCTIONS);
-            inherited(&mut builder);
-            builder.exclude_user(!user).exclude_kernel(user);
-            builder.exclude_guest(side == Side::Host).exclude_host(side == Side::Guest);
-            builder.build().context("this host has no counter of instructions to measure by")
-        };
-        Ok(Self {
-            user: instructions(true)?,
-            kernel: instructions(false)?,
-            exits: tracepoint("kvm/kvm_exit"),
-            user_exits: tracepoint("kvm/kvm_userspace_exit"),
-        })
-    }
-
-    fn read(&mut self) -> io::Result<Cost> {
-        let maybe = |counter: &mut Option<Counter>| counter.as_mut().map_or(Ok(f64::NAN), value);
-        Ok(Cost {
-            user: value(&mut self.user)?,
-            kernel: value(&mut self.kernel)?,
-            exits: maybe(&mut self.exits)?,
-            user_exits: maybe(&mut self.user_exits)?,
-        })
-    }
-}
-
-fn value(counter: &mut Counter) -> io::Result<f64> {
-    let reading = counter.read_count_and_time()?;
-    // Of a counter that had to share, the count is an estimate: none at all is better.
-    Ok(if reading.time_running < reading.time_enabled { f64::NAN } else { reading.count as f64 })
-}
-
-fn inherited(builder: &mut Builder<'_>) {
-    builder.inherit(true).enable_on_exec(true);
-}
-
-/// By the number the kernel gives it. The lab machine has tracing nowhere until somebody mounts it.
-fn tracepoint(name: &str) -> Option<Counter> {
-    const FOLDER: &str = "/sys/kernel/tracing";
-    let read = || fs::read_to_string(format!("{FOLDER}/events/{name}/id"));
-    let id = read().or_else(|_| {
-        mount(
-            "tracefs",
-            FOLDER,
-            "tracefs",
-            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
-            None,
-        )?;
-        read()
-    });
-    let id = id.ok()?;
-    let mut builder = Builder::new(Tracepoint::with_id(id.trim().parse().ok()?));
-    inherited(&mut builder);
-    builder.include_kernel();
-    builder.build().ok()
 }

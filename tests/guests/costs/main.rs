@@ -6,9 +6,12 @@
 //! ```
 //!
 //! Before and after each length it writes a line to standard output and waits for one on standard input, so that
-//! whoever looks at it does so while it stands still (see `tests::mark`). What cannot be done in this guest is said, with
+//! whoever looks at it does so while it stands still (see `tests::mark`). As a machine's first program it does that on the
+//! console, where a VMM has no agent of ours to start it. What cannot be done in this guest is said, with
 //! the reason, and not done.
 
+mod first;
+mod msr;
 mod perf;
 mod perfctr;
 mod plain;
@@ -39,10 +42,15 @@ fn operations() -> impl Iterator<Item = Operation> {
         .chain(switch::operations())
         .chain(perfctr::operations())
         .chain(perf::operations())
+        .chain(msr::operations())
         .chain(switch::without_driver())
 }
 
 fn main() -> ExitCode {
+    if std::process::id() == 1 { first::run(operate_all) } else { operate_all() }
+}
+
+fn operate_all() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments == ["--list"] {
         operations().for_each(|operation| println!("{}", operation.name));

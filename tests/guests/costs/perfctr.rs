@@ -145,8 +145,9 @@ thread_local! {
 }
 
 extern "C" fn resume(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    INTERRUPTED.with_borrow(|state| {
-        if let Some(state) = state {
+    // The last overflow may come when the thread is about to end, and what it has is gone.
+    let _ = INTERRUPTED.try_with(|state| {
+        if let Some(state) = state.try_borrow().ok().as_deref().and_then(Option::as_ref) {
             // Without it nothing is counted any more, which shows.
             let _ = state.iresume();
         }

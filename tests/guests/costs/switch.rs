@@ -22,16 +22,16 @@ pub(crate) fn operations() -> Vec<Operation> {
         };
     }
     switches! {
-        "switch/nobody", 1_000: nothing, nothing;
-        "switch/to-and-from-nobody", 1_000: || perfctr::counting(1), nothing;
-        "switch/perfctr-1", 1_000: || perfctr::counting(1), || perfctr::counting(1);
-        "switch/perfctr-2", 1_000: || perfctr::counting(2), || perfctr::counting(2);
-        "switch/perfctr-4", 1_000: || perfctr::counting(4), || perfctr::counting(4);
-        "switch/perfctr-i-mode-1", 1_000: || perfctr::interrupting(1), || perfctr::interrupting(1);
-        "switch/perfctr-i-mode-4", 1_000: || perfctr::interrupting(4), || perfctr::interrupting(4);
-        "switch/perf-1", 200: || perf::counting(1), || perf::counting(1);
-        "switch/perf-2", 200: || perf::counting(2), || perf::counting(2);
-        "switch/perf-4", 200: || perf::counting(4), || perf::counting(4);
+        "switch/nobody", 400: nothing, nothing;
+        "switch/to-and-from-nobody", 400: || perfctr::counting(1), nothing;
+        "switch/perfctr-1", 400: || perfctr::counting(1), || perfctr::counting(1);
+        "switch/perfctr-2", 400: || perfctr::counting(2), || perfctr::counting(2);
+        "switch/perfctr-4", 400: || perfctr::counting(4), || perfctr::counting(4);
+        "switch/perfctr-i-mode-1", 400: || perfctr::interrupting(1), || perfctr::interrupting(1);
+        "switch/perfctr-i-mode-4", 400: || perfctr::interrupting(4), || perfctr::interrupting(4);
+        "switch/perf-1", 100: || perf::counting(1), || perf::counting(1);
+        "switch/perf-2", 100: || perf::counting(2), || perf::counting(2);
+        "switch/perf-4", 100: || perf::counting(4), || perf::counting(4);
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn without_driver() -> [Operation; 1] {
         ensure!(status.success(), "rmmod perfctr: {status}");
         pair(nothing, nothing)
     };
-    [Operation { name: "switch/nobody-no-driver", length: 1_000, prepare }]
+    [Operation { name: "switch/nobody-no-driver", length: 400, prepare }]
 }
 
 fn nothing() -> Result<Kept> {

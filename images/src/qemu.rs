@@ -78,8 +78,9 @@ const PACKAGES: [&str; 48] = [
 pub fn setup(layout: &Layout, refresh: bool) -> Result<PathBuf> {
     let _lock = layout.lock()?;
     let archive = Archive::open(layout, refresh);
-    let pins = archive
-        .pinned("qemu-incumbent", |archive| PACKAGES.iter().map(|package| archive.binary(package)).collect())?;
+    let pins = archive.pinned("qemu-incumbent", |archive| {
+        PACKAGES.iter().map(|package| archive.binary(package)).collect()
+    })?;
     let key = pins.iter().fold(Inputs::of("qemu", 1), |inputs, pin| inputs.text(&pin.sha256)).finish();
     artefact::ensure(&layout.qemu_folder(), &key, |folder| {
         archive.fetch(&pins)?;

@@ -43,8 +43,16 @@ pub(crate) fn aims(results: &Results) -> Vec<Aim> {
         let of = |name: &str, value: fn(&Operation) -> Option<f64>| measured.of(name).and_then(value);
         let nobody = of("switch/nobody", Operation::host_instructions);
         for name in ["switch/perfctr-1", "switch/perfctr-2", "switch/perfctr-4"] {
-            let extra = of(name, Operation::host_instructions).zip(nobody).map(|(switch, nobody)| switch - nobody);
-            add(name, "instructions of the host beyond those of switch/nobody", SWITCH, 0, extra, cause(system, name));
+            let extra =
+                of(name, Operation::host_instructions).zip(nobody).map(|(switch, nobody)| switch - nobody);
+            add(
+                name,
+                "instructions of the host beyond those of switch/nobody",
+                SWITCH,
+                0,
+                extra,
+                cause(system, name),
+            );
             add(name, "exits", 1.0, 2, of(name, Operation::exits), None);
         }
         for name in ["perfctr/read-own-1", "perfctr/read-own-4", "perfctr/control-1", "perfctr/control-4"] {
@@ -52,7 +60,14 @@ pub(crate) fn aims(results: &Results) -> Vec<Aim> {
         }
         let name = "perfctr/overflow-to-signal";
         add(name, "exits", 2.0, 2, of(name, Operation::exits), cause(system, name));
-        add(name, "instructions of the host", OVERFLOW, 0, of(name, Operation::host_instructions), cause(system, name));
+        add(
+            name,
+            "instructions of the host",
+            OVERFLOW,
+            0,
+            of(name, Operation::host_instructions),
+            cause(system, name),
+        );
     }
     let perfvisor = |start: &&Start| start.vmm == System::Perf.title();
     if let Some(start) = results.starts.iter().find(perfvisor) {
@@ -65,7 +80,12 @@ pub(crate) fn aims(results: &Results) -> Vec<Aim> {
         let instructions = |spent: crate::start::Spent| spent.host.user + spent.host.kernel;
         add("instructions of the host, null guest", 3.3e6, 0, start.null_guest.map(instructions));
         add("instructions of the host, bzImage to its first program", 16e6, 0, start.linux.map(instructions));
-        add("exits to the VMM, bzImage to its first program", 245.0, 0, start.linux.map(|spent| spent.host.user_exits));
+        add(
+            "exits to the VMM, bzImage to its first program",
+            245.0,
+            0,
+            start.linux.map(|spent| spent.host.user_exits),
+        );
         let bytes = |value: u64| value as f64 / 1e6;
         add("MB beyond guest RAM (PSS)", 3.1, 3, start.linux.map(|spent| bytes(spent.pss)));
         add("MB of it anonymous", 0.25, 3, start.linux.map(|spent| bytes(spent.anonymous)));
@@ -88,7 +108,8 @@ pub(crate) fn text(results: &Results) -> String {
     for aim in aims {
         let Aim { limit, measured, digits, .. } = aim;
         let verdict = if aim.is_met() { "met" } else { "MISSED" };
-        text += &format!("{verdict:<7}{:<88} at most {limit:.digits$}, measured {measured:.digits$}\n", aim.aim);
+        text +=
+            &format!("{verdict:<7}{:<88} at most {limit:.digits$}, measured {measured:.digits$}\n", aim.aim);
     }
     text + "\n"
 }

@@ -35,6 +35,12 @@ pub(crate) struct Arguments {
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Figures of an earlier run (--json) to go with those of this one, which replace them system by system
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Measure no operation; only show and write those of an earlier run again
+    #[arg(long, requires = "from")]
+    pub(crate) again: bool,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,

@@ -56,19 +56,15 @@ fn main() -> ExitCode {
 
 fn bench(arguments: &Arguments) -> Result<()> {
     let place = Place::new(arguments.lab)?;
-    let mut results = Results {
-        unit: "per operation: instructions executed in user and in kernel mode; exits",
-        pmu: arguments.pmu.clone(),
-        kernel: arguments.kernel.clone(),
-        ..Results::default()
-    };
+    let mut results = earlier(arguments)?;
     let mut failed = Vec::new();
-    for &system in &arguments.systems {
+    for &system in arguments.systems.iter().filter(|_| !arguments.again) {
         let measured = operations(system, &place, arguments);
         match measured {
             Ok(measured) => {
                 println!("{}", table::text(&measured));
-                results.systems.push(measured);
+                results.put(measured);
+                save(arguments, &results)?;
             }
             Err(error) => {
                 eprintln!("bench: {}: {error:#}", system.title());
@@ -78,12 +74,13 @@ fn bench(arguments: &Arguments) -> Result<()> {
     }
     if arguments.start {
         eprintln!("measuring starts");
-        results.starts = start::measured(&place, arguments)?;
+        for start in start::measured(&place, arguments)? {
+            results.starts.retain(|earlier| earlier.vmm != start.vmm);
+            results.starts.push(start);
+        }
     }
     print!("{}{}", compare::text(&results), aims::text(&results));
-    if let Some(path) = &arguments.json {
-        write(path, &(serde_json::to_string_pretty(&results)? + "\n"))?;
-    }
+    save(arguments, &results)?;
     if let Some(path) = &arguments.page {
         write(path, &page::html(&results))?;
     }
@@ -94,6 +91,37 @@ fn bench(arguments: &Arguments) -> Result<()> {
     let nothing = results.systems.iter().all(|measured| measured.operations.is_empty());
     ensure!(!nothing || !results.starts.is_empty(), "nothing was measured");
     Ok(())
+}
+
+/// What `--from` has; the machine must be the same.
+fn earlier(arguments: &Arguments) -> Result<Results> {
+    let Some(path) = &arguments.from else {
+        return Ok(Results {
+            unit: "per operation: instructions executed in user and in kernel mode; exits".to_owned(),
+            pmu: arguments.pmu.clone(),
+            kernel: arguments.kernel.clone(),
+            ..Results::default()
+        });
+    };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let results: Results = serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what --json wrote", path.display()))?;
+    ensure!(
+        results.pmu == arguments.pmu && results.kernel == arguments.kernel,
+        "{} is of a guest with kernel {} and PMU {}; say so by --kernel and --pmu",
+        path.display(),
+        results.kernel,
+        results.pmu
+    );
+    Ok(results)
+}
+
+/// After every system: what is measured is not lost with what fails later.
+fn save(arguments: &Arguments, results: &Results) -> Result<()> {
+    match &arguments.json {
+        Some(path) => write(path, &(serde_json::to_string_pretty(results)? + "\n")),
+        None => Ok(()),
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

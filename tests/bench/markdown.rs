@@ -12,9 +12,14 @@ pub(crate) fn text(results: &Results) -> String {
     let details: String = results
         .systems
         .iter()
-        .map(|measured| format!("### {}\n\n```text\n{}```\n\n", measured.system.title(), table::text(measured)))
+        .map(|measured| {
+            format!("### {}\n\n```text\n{}```\n\n", measured.system.title(), table::text(measured))
+        })
         .collect();
-    format!("{HEAD}\nGuest kernel {}, PMU {}.\n\n{grids}{AIMS}{aims}\n{DETAILS}{details}", results.kernel, results.pmu)
+    format!(
+        "{HEAD}\nGuest kernel {}, PMU {}.\n\n{grids}{AIMS}{aims}\n{DETAILS}{details}",
+        results.kernel, results.pmu
+    )
 }
 
 fn line(aim: &Aim) -> String {

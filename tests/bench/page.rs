@@ -28,7 +28,7 @@ pub(crate) fn html(results: &Results) -> String {
          scale; shorter is better.</p>\n{charts}</html>\n",
         escaped(&results.kernel),
         escaped(&results.pmu),
-        escaped(results.unit),
+        escaped(&results.unit),
     )
 }
 

@@ -1,15 +1,15 @@
 //! What was measured, by system and operation.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measure::{Cost, Line, Side};
 use crate::start::Start;
 use crate::system::System;
 
 /// All of one run.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Results {
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     pub(crate) pmu: String,
     pub(crate) kernel: String,
     pub(crate) systems: Vec<Measured>,
@@ -17,7 +17,7 @@ pub(crate) struct Results {
 }
 
 /// The operations of one system, in the order they were measured.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) system: System,
     pub(crate) operations: Vec<Operation>,
@@ -25,7 +25,7 @@ pub(crate) struct Measured {
 }
 
 /// What one operation costs.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Operation {
     pub(crate) name: String,
     pub(crate) host: Option<Cost>,
@@ -33,7 +33,7 @@ pub(crate) struct Operation {
 }
 
 /// An operation that this system has not.
-#[derive(Serialize, PartialEq)]
+#[derive(Serialize, Deserialize, PartialEq)]
 pub(crate) struct NotRun {
     pub(crate) name: String,
     pub(crate) reason: String,
@@ -93,6 +93,13 @@ impl Operation {
 }
 
 impl Results {
+    /// In place of what there was of this system.
+    pub(crate) fn put(&mut self, measured: Measured) {
+        self.systems.retain(|earlier| earlier.system != measured.system);
+        self.systems.push(measured);
+        self.systems.sort_by_key(|measured| measured.system);
+    }
+
     pub(crate) fn of(&self, system: System, name: &str) -> Option<&Operation> {
         self.systems.iter().find(|measured| measured.system == system)?.of(name)
     }

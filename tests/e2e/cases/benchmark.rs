@@ -11,11 +11,11 @@ use crate::perfvisor::{BOOT_LIMIT, Guarded, program};
 pub(super) fn costs() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.env("PERFVISOR", program()?).args(["--lab", "--systems", "perf", "--json"]).arg(file.path()).args([
-        "spin",
-        "cpuid",
-        "switch/perfctr-4",
-    ]);
+    command
+        .env("PERFVISOR", program()?)
+        .args(["--lab", "--systems", "perf", "--json"])
+        .arg(file.path())
+        .args(["spin", "cpuid", "switch/perfctr-4"]);
     // Its progress is no part of this suite's output.
     let messages = tempfile::NamedTempFile::new()?;
     command.stdout(Stdio::null()).stderr(messages.reopen()?);

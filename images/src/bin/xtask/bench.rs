@@ -31,6 +31,12 @@ pub(crate) struct Arguments {
     /// Measure all, and write BENCHMARKS.md in this repository
     #[arg(long, conflicts_with = "operations")]
     write: bool,
+    /// Figures of an earlier run (--json) to go with those of this one, which replace them system by system
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Measure no operation; only show and write those of an earlier run again
+    #[arg(long, requires = "from")]
+    again: bool,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
@@ -54,12 +60,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     command.args(["--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
     command.args(["--systems", &arguments.systems.join(",")]);
     let markdown = arguments.write.then(|| repository().join("BENCHMARKS.md"));
-    for (option, path) in [("--json", &arguments.json), ("--page", &arguments.page), ("--markdown", &markdown)] {
+    let files = [
+        ("--from", &arguments.from),
+        ("--json", &arguments.json),
+        ("--page", &arguments.page),
+        ("--markdown", &markdown),
+    ];
+    for (option, path) in files {
         if let Some(path) = path {
             command.arg(option).arg(path);
         }
     }
-    command.args((arguments.start || arguments.write).then_some("--start"));
+    command.args(arguments.again.then_some("--again"));
+    command.args((arguments.start || arguments.write && !arguments.again).then_some("--start"));
     command.args((!arguments.here).then_some("--lab")).args(&arguments.operations);
     let status = command.status().with_context(|| format!("cannot run {}", bench.display()))?;
     Ok(status.success())

@@ -18,6 +18,7 @@ mod plain;
 mod switch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use tests::mark::{Mark, say};
@@ -33,6 +34,8 @@ struct Operation {
 
 type Run = Box<dyn FnMut(u64) -> Result<()>>;
 
+/// After so long a kernel is done with its start.
+const SETTLED: Duration = Duration::from_secs(3);
 /// Times each pair of lengths is run.
 const REPEATED: u32 = 3;
 
@@ -58,6 +61,8 @@ fn operate_all() -> ExitCode {
     }
     let wanted =
         |name: &str| arguments.is_empty() || arguments.iter().any(|prefix| name.starts_with(prefix.as_str()));
+    // Kernels have things to do for some time after their start.
+    std::thread::sleep(SETTLED);
     let (mut known, mut failed) = (false, false);
     for operation in operations().filter(|operation| wanted(operation.name)) {
         known = true;

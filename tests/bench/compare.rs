@@ -1,6 +1,6 @@
 //! Side by side: one operation a row, whatever it is called at the interface that is used; one system a column.
 
-use crate::results::{Operation, Results};
+use crate::results::{Measured, Operation, Results};
 use crate::start::{Spent, Start};
 use crate::system::System;
 use crate::table::number;
@@ -44,6 +44,42 @@ const REGISTERS: [(&str, &str); 6] = [
     ("read a counter", "msr/counter-read"),
 ];
 
+/// A program at work, and the same without counters.
+const WORKING: [(&str, &str, &str, &str); 6] = [
+    ("1 counter, 2 switches each 200,000 instructions", "work/perfctr-1", "work/perf-1", "work/nobody"),
+    ("2 counters", "work/perfctr-2", "work/perf-2", "work/nobody"),
+    ("4 counters", "work/perfctr-4", "work/perf-4", "work/nobody"),
+    (
+        "a sample each 1,000,000 instructions",
+        "sampled/perfctr-each-1000000",
+        "sampled/perf-each-1000000",
+        "sampled/nobody",
+    ),
+    ("each 100,000", "sampled/perfctr-each-100000", "sampled/perf-each-100000", "sampled/nobody"),
+    ("each 10,000", "sampled/perfctr-each-10000", "sampled/perf-each-10000", "sampled/nobody"),
+];
+
+/// What is counted for its accuracy, and how.
+const WORK: [(&str, &str); 7] = [
+    ("nothing, between two readings", "nothing"),
+    ("loop", "loop"),
+    ("page faults", "page-faults"),
+    ("system calls", "system-calls"),
+    ("repeated string instructions", "rep-strings"),
+    ("signals", "signals"),
+    ("context switches", "context-switches"),
+];
+const INTERFACES: [(&str, &str); 8] = [
+    ("perfctr, 1 counter", "perfctr"),
+    ("perfctr, 4 counters", "perfctr-4"),
+    ("perf, 1 counter", "perf"),
+    ("perf, 4 counters", "perf-4"),
+    ("perfctr, kernel mode", "perfctr-kernel"),
+    ("perf, kernel mode", "perf-kernel"),
+    ("perfctr, both modes", "perfctr-both"),
+    ("perf, both modes", "perf-both"),
+];
+
 /// A table of numbers with names.
 pub(crate) struct Grid {
     pub(crate) title: String,
@@ -51,6 +87,8 @@ pub(crate) struct Grid {
     pub(crate) rows: Vec<(String, Vec<Option<f64>>)>,
     /// Digits behind the point.
     pub(crate) digits: usize,
+    /// Whether less than nothing is something.
+    pub(crate) signed: bool,
 }
 
 impl Grid {
@@ -68,6 +106,13 @@ impl Grid {
         self
     }
 
+    pub(crate) fn number(&self, value: Option<f64>) -> String {
+        match value {
+            Some(value) if self.signed => format!("{value:.0$}", self.digits),
+            value => number(value, self.digits),
+        }
+    }
+
     fn text(&self) -> String {
         let mut text = format!("{}\n\n{:<46}", self.title, "");
         self.columns.iter().for_each(|column| text += &format!("  {column}"));
@@ -75,7 +120,7 @@ impl Grid {
         for (name, values) in &self.rows {
             text += &format!("{name:<46}");
             for (value, column) in values.iter().zip(&self.columns) {
-                text += &format!("  {:>width$}", number(*value, self.digits), width = column.chars().count());
+                text += &format!("  {:>width$}", self.number(*value), width = column.chars().count());
             }
             text.push('\n');
         }
@@ -90,7 +135,7 @@ impl Grid {
         text.push('\n');
         for (name, values) in &self.rows {
             text += &format!("| {name} |");
-            values.iter().for_each(|value| text += &format!(" {} |", number(*value, self.digits)));
+            values.iter().for_each(|value| text += &format!(" {} |", self.number(*value)));
             text.push('\n');
         }
         text + "\n"
@@ -138,6 +183,7 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
             })
             .collect(),
         digits,
+        signed: false,
     };
     let of_registers = |title: &str, digits, value: Value| Grid {
         title: title.to_owned(),
@@ -150,6 +196,7 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
             })
             .collect(),
         digits,
+        signed: false,
     };
     let mut grids = vec![
         of_operations("Instructions of the host, per operation", 0, Operation::host_instructions),
@@ -163,8 +210,55 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
         ),
         of_registers("Registers of the guest's PMU: exits, per access", 2, Operation::exits),
     ];
+    grids.push(overhead(results, &columns));
+    grids.extend(results.systems.iter().map(accuracy));
     grids.extend(starts(&results.starts));
     grids.into_iter().map(Grid::trimmed).filter(|grid| !grid.rows.is_empty()).collect()
+}
+
+/// What counters add to a program at work, on both sides.
+fn overhead(results: &Results, columns: &[(System, Interface, String)]) -> Grid {
+    let all = |system, name| {
+        let operation = results.of(system, name)?;
+        Some(operation.host_instructions()? + operation.guest_instructions()?)
+    };
+    let of = |(system, interface, _): &(System, Interface, String), perfctr, perf, nobody| {
+        let counting = match interface {
+            Interface::Perfctr => all(*system, perfctr),
+            Interface::Perf => all(*system, perf),
+            Interface::Nothing => None,
+        }?;
+        Some((counting / all(*system, nobody)? - 1.0) * 100.0)
+    };
+    let row = |(title, perfctr, perf, nobody): &(&str, &'static str, &'static str, &'static str)| {
+        let values = columns.iter().map(|column| of(column, *perfctr, *perf, *nobody)).collect();
+        ((*title).to_owned(), values)
+    };
+    Grid {
+        title: "Overhead on a program at work, per cent of the instructions of guest and host".to_owned(),
+        columns: columns.iter().map(|(_, _, title)| title.clone()).collect(),
+        rows: WORKING.iter().map(row).collect(),
+        digits: 1,
+        signed: true,
+    }
+}
+
+/// Instructions counted less those known.
+fn accuracy(measured: &Measured) -> Grid {
+    let of = |work: &str, interface: &str| {
+        let name = format!("accuracy/{interface}/{work}");
+        measured.counts.iter().find(|counted| counted.name == name).map(|counted| counted.error() as f64)
+    };
+    let row = |(title, work): &(&str, &str)| {
+        ((*title).to_owned(), INTERFACES.iter().map(|(_, interface)| of(work, interface)).collect())
+    };
+    Grid {
+        title: format!("Accuracy, {}: instructions counted less instructions known", measured.system.title()),
+        columns: INTERFACES.iter().map(|(title, _)| (*title).to_owned()).collect(),
+        rows: WORK.iter().map(row).collect(),
+        digits: 0,
+        signed: true,
+    }
 }
 
 fn starts(starts: &[Start]) -> Vec<Grid> {
@@ -184,6 +278,7 @@ fn starts(starts: &[Start]) -> Vec<Grid> {
                 row("perfvisor run -- true, in all", &|start| million(start.run_true)),
             ],
             digits: 2,
+            signed: false,
         },
         Grid {
             title: "Start: exits, to Linux's first program".to_owned(),
@@ -193,6 +288,7 @@ fn starts(starts: &[Start]) -> Vec<Grid> {
                 row("of them to the VMM", &|start| start.linux.map(|spent| spent.host.user_exits)),
             ],
             digits: 0,
+            signed: false,
         },
         Grid {
             title: "Size, kB of 1024 bytes".to_owned(),
@@ -209,6 +305,7 @@ fn starts(starts: &[Start]) -> Vec<Grid> {
                 row("libraries beside it", &|start| Some(kilobytes(start.libraries))),
             ],
             digits: 0,
+            signed: false,
         },
     ]
 }

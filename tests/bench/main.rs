@@ -140,6 +140,7 @@ fn operations(system: System, place: &Place, arguments: &Arguments) -> Result<Me
                 Err(error) if attempt < ATTEMPTS => eprintln!("bench: {error:#}; once more"),
                 outcome => break outcome?,
             }
+            place.forget();
             attempt += 1;
         };
         lines.into_iter().for_each(|line| measured.add(side, line));

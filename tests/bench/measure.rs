@@ -63,6 +63,7 @@ impl Cost {
 pub(crate) enum Line {
     Cost { name: String, cost: Cost },
     NotRun { name: String, reason: String },
+    Counted { name: String, known: u64, counted: u64 },
 }
 
 /// What `bench measure` wrote.
@@ -125,6 +126,10 @@ fn follow(counters: &mut Counters, output: impl BufRead, input: &mut ChildStdin)
                     _ => write_cost(costs.replace((name.clone(), vec![cost])))?,
                 }
                 begun.clear();
+            }
+            Mark::Counted { name, known, counted } => {
+                progress.at(&name);
+                write(&Line::Counted { name, known, counted })?;
             }
             Mark::NotRun { name, reason } => write(&Line::NotRun { name, reason })?,
         }

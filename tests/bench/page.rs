@@ -5,7 +5,6 @@ use svg::node::element::{Rectangle, Text};
 
 use crate::compare::{self, Grid};
 use crate::results::Results;
-use crate::table::number;
 
 /// One colour a column; readers who cannot tell colours apart have the names and numbers at the bars.
 const COLOURS: [&str; 8] =
@@ -58,7 +57,7 @@ fn chart(grid: &Grid) -> Document {
                         .set("fill", COLOURS[column % COLOURS.len()]),
                 )
                 .add(
-                    Text::new(number(Some(value), grid.digits))
+                    Text::new(grid.number(Some(value)))
                         .set("x", format!("{:.1}", NAME as f64 + length + 5.0))
                         .set("y", y + 12),
                 );

@@ -1,5 +1,7 @@
 //! Where is measured: in the lab machine, or on this host.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +15,8 @@ pub(crate) struct Place {
     /// Where this program is, and those that were built with it.
     folder: PathBuf,
     layout: Layout,
+    /// What the lab machine has of this run: some of it takes half a minute to send.
+    sent: RefCell<BTreeSet<String>>,
 }
 
 /// A file or folder for the machine: where it is on this host, and where it goes, below [`FOLDER`].
@@ -24,7 +28,7 @@ const FOLDER: &str = "/bench";
 impl Place {
     pub(crate) fn new(lab: bool) -> Result<Self> {
         let folder = env::current_exe()?.parent().context("this program is in a folder")?.to_owned();
-        Ok(Self { lab, folder, layout: Layout::open()? })
+        Ok(Self { lab, folder, layout: Layout::open()?, sent: RefCell::default() })
     }
 
     /// The cache with kernels, on this host.
@@ -57,6 +61,11 @@ impl Place {
         Ok(Path::new(LAB_CACHE).join(inside))
     }
 
+    /// After a failure the machine may be another one.
+    pub(crate) fn forget(&self) {
+        self.sent.borrow_mut().clear();
+    }
+
     /// `bench WORDS` on the machine, with these files there.
     pub(crate) fn bench(&self, files: &[Sent]) -> Command {
         let bench = (self.program("bench"), "bench".to_owned());
@@ -67,6 +76,9 @@ impl Place {
         // On a busy host more of the lab's timers would come in between.
         command.env("PERFVISOR_LAB_TIME", "instructions").args(["lab", "exec"]);
         for sent in files.iter().chain([&bench]) {
+            if !self.sent.borrow_mut().insert(self.there(sent)) {
+                continue;
+            }
             command.arg("--copy").arg(format!("{}:{}", sent.0.display(), self.there(sent)));
         }
         command.args(["--", &self.there(&bench)]);

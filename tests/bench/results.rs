@@ -21,6 +21,9 @@ pub(crate) struct Results {
 pub(crate) struct Measured {
     pub(crate) system: System,
     pub(crate) operations: Vec<Operation>,
+    /// Counts of what is known.
+    #[serde(default)]
+    pub(crate) counts: Vec<Counted>,
     pub(crate) not_run: Vec<NotRun>,
 }
 
@@ -32,6 +35,15 @@ pub(crate) struct Operation {
     pub(crate) guest: Option<Cost>,
 }
 
+/// A count of something that happened a known number of times.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) name: String,
+    pub(crate) known: u64,
+    /// As it was counted each time.
+    pub(crate) counted: Vec<u64>,
+}
+
 /// An operation that this system has not.
 #[derive(Serialize, Deserialize, PartialEq)]
 pub(crate) struct NotRun {
@@ -41,7 +53,27 @@ pub(crate) struct NotRun {
 
 impl Measured {
     pub(crate) fn new(system: System) -> Self {
-        Self { system, operations: Vec::new(), not_run: Vec::new() }
+        Self { system, operations: Vec::new(), counts: Vec::new(), not_run: Vec::new() }
+    }
+
+    fn replace(&mut self, newer: Self) {
+        for operation in newer.operations {
+            match self.operations.iter_mut().find(|earlier| earlier.name == operation.name) {
+                Some(earlier) => *earlier = operation,
+                None => self.operations.push(operation),
+            }
+        }
+        for counted in newer.counts {
+            match self.counts.iter_mut().find(|earlier| earlier.name == counted.name) {
+                Some(earlier) => *earlier = counted,
+                None => self.counts.push(counted),
+            }
+        }
+        let known = |name: &str, of: &[NotRun]| of.iter().any(|line| line.name == name);
+        self.not_run.retain(|line| !known(&line.name, &newer.not_run));
+        self.not_run.extend(newer.not_run);
+        let run = |name: &str| self.operations.iter().any(|operation| operation.name == name);
+        self.not_run.retain(|line| !run(&line.name));
     }
 
     pub(crate) fn add(&mut self, side: Side, line: Line) {
@@ -58,6 +90,12 @@ impl Measured {
                     Side::Guest => operation.guest = Some(cost),
                 }
             }
+            Line::Counted { name, known, counted } => {
+                match self.counts.iter_mut().find(|earlier| earlier.name == name) {
+                    Some(earlier) => earlier.counted.push(counted),
+                    None => self.counts.push(Counted { name, known, counted: vec![counted] }),
+                }
+            }
             Line::NotRun { name, reason } => {
                 let line = NotRun { name, reason };
                 if !self.not_run.contains(&line) {
@@ -69,6 +107,14 @@ impl Measured {
 
     pub(crate) fn of(&self, name: &str) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.name == name)
+    }
+}
+
+impl Counted {
+    /// Counted less known; of several, the one that is farthest off.
+    pub(crate) fn error(&self) -> i64 {
+        let errors = self.counted.iter().map(|&counted| counted.wrapping_sub(self.known) as i64);
+        errors.max_by_key(|error| error.unsigned_abs()).unwrap_or_default()
     }
 }
 
@@ -93,10 +139,12 @@ impl Operation {
 }
 
 impl Results {
-    /// In place of what there was of this system.
+    /// In place of what there was of the same operations of this system.
     pub(crate) fn put(&mut self, measured: Measured) {
-        self.systems.retain(|earlier| earlier.system != measured.system);
-        self.systems.push(measured);
+        match self.systems.iter_mut().find(|earlier| earlier.system == measured.system) {
+            Some(earlier) => earlier.replace(measured),
+            None => self.systems.push(measured),
+        }
         self.systems.sort_by_key(|measured| measured.system);
     }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
@@ -19,6 +20,9 @@ use crate::system::{Qemu, System};
 const MEMORY: u64 = 256 << 20;
 /// How long a machine stands still before its memory is looked at.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// A machine that has not started by then does not start.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// One VMM's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +65,8 @@ pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
     let mut memory = Memory::default();
+    let process = child.id();
+    std::thread::spawn(move || end_after(LIMIT, process));
     let found = loop {
         let count = output.read(&mut buffer)?;
         said.extend_from_slice(&buffer[..count]);
@@ -90,6 +96,15 @@ pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     let spent = Spent { host: costs.0, guest: costs.1, pss: memory.pss, anonymous: memory.anonymous };
     println!("{}", serde_json::to_string(&spent)?);
     Ok(())
+}
+
+/// The child of this process, which waits for it or ends.
+fn end_after(limit: Duration, process: u32) {
+    std::thread::sleep(limit);
+    if let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) {
+        // It may have ended.
+        let _ = kill_process(process, Signal::KILL);
+    }
 }
 
 /// Of a process, in bytes.
@@ -246,5 +261,10 @@ fn spent(
         ensure!(output.status.success(), "ended with {}", output.status);
         serde_json::from_slice(&output.stdout).context("what was measured cannot be read")
     };
-    outcome().map_err(|error| eprintln!("bench: {title}: {error:#}")).ok()
+    outcome()
+        .map_err(|error| {
+            place.forget();
+            eprintln!("bench: {title}: {error:#}");
+        })
+        .ok()
 }

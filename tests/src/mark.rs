@@ -20,6 +20,15 @@ pub enum Mark {
     },
     /// It is done.
     End,
+    /// Something was counted of which it is known how often it happened.
+    Counted {
+        /// What.
+        name: String,
+        /// How often.
+        known: u64,
+        /// The count.
+        counted: u64,
+    },
     /// It cannot be done here.
     NotRun {
         /// Which.

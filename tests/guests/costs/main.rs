@@ -10,6 +10,7 @@
 //! console, where a VMM has no agent of ours to start it. What cannot be done in this guest is said, with
 //! the reason, and not done.
 
+mod accuracy;
 mod first;
 mod msr;
 mod perf;
@@ -46,6 +47,10 @@ fn operations() -> impl Iterator<Item = Operation> {
         .chain(perfctr::operations())
         .chain(perf::operations())
         .chain(msr::operations())
+        .chain(switch::working())
+        .chain(plain::sampled())
+        .chain(perfctr::sampled())
+        .chain(perf::sampled())
         .chain(switch::without_driver())
 }
 
@@ -69,6 +74,10 @@ fn operate_all() -> ExitCode {
         // In a thread of its own: it begins without counters, and leaves none behind.
         let outcome = std::thread::spawn(move || operate(&operation)).join();
         failed |= !matches!(outcome, Ok(Ok(())));
+    }
+    match accuracy::run(&wanted) {
+        Ok(any) => known |= any,
+        Err(_) => failed = true,
     }
     match (known, failed) {
         (false, _) => {

@@ -13,6 +13,7 @@ use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
+use crate::plain::sampled_work;
 use crate::{Operation, Run};
 
 /// Cycles, in user and kernel mode.
@@ -177,16 +178,40 @@ fn signals() -> Result<Run> {
 
 /// The same into the sample buffer, which stops nothing.
 fn samples() -> Result<Run> {
+    let mut sample = sampling(PERIOD as u32)?;
+    Ok(Box::new(move |n| {
+        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        sample();
+        Ok(())
+    }))
+}
+
+/// A program that is sampled, at three rates.
+pub(crate) fn sampled() -> [Operation; 3] {
+    fn prepare(period: u32) -> Result<Run> {
+        let mut sample = sampling(period)?;
+        Ok(Box::new(move |n| {
+            sampled_work(n)?;
+            sample();
+            Ok(())
+        }))
+    }
+    [
+        Operation { name: "sampled/perfctr-each-1000000", length: 3, prepare: || prepare(1_000_000) },
+        Operation { name: "sampled/perfctr-each-100000", length: 3, prepare: || prepare(100_000) },
+        Operation { name: "sampled/perfctr-each-10000", length: 3, prepare: || prepare(10_000) },
+    ]
+}
+
+/// Begins to take samples; what it returns empties the buffer.
+fn sampling(period: u32) -> Result<impl FnMut()> {
     use libvperfctr::layout::flag;
     let state = Vperfctr::create().context("no guest driver")?;
     let mut buffer = state.map_samples(4)?;
-    let control =
-        ControlBuilder::new().tsc().i_mode(interrupting_counter(0), PERIOD as u32).flags(flag::SAMPLES);
+    let control = ControlBuilder::new().tsc().i_mode(interrupting_counter(0), period).flags(flag::SAMPLES);
     state.control(&control.build()?)?;
-    Ok(Box::new(move |n| {
+    Ok(move || {
         let _ = &state;
-        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
         while buffer.take().is_some() {}
-        Ok(())
-    }))
+    })
 }

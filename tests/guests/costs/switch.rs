@@ -9,8 +9,12 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use rustix::pipe::pipe;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::{Operation, Run, perf, perfctr};
+
+/// Instructions between switches.
+const WORK: u64 = 200_000;
 
 /// What a thread has counted; kept for as long as it lives.
 type Kept = Box<dyn std::any::Any>;
@@ -33,6 +37,37 @@ pub(crate) fn operations() -> Vec<Operation> {
         "switch/perf-2", 100: || perf::counting(2), || perf::counting(2);
         "switch/perf-4", 100: || perf::counting(4), || perf::counting(4);
     }
+}
+
+/// The same with work between the switches: what counters cost a program that does something. A round has
+/// [`WORK`] instructions of it.
+pub(crate) fn working() -> Vec<Operation> {
+    macro_rules! work {
+        ($($name:literal: $one:expr;)*) => {
+            vec![$(Operation { name: $name, length: 100, prepare: || worked($one) }),*]
+        };
+    }
+    work! {
+        "work/nobody": nothing;
+        "work/perfctr-1": || perfctr::counting(1);
+        "work/perfctr-2": || perfctr::counting(2);
+        "work/perfctr-4": || perfctr::counting(4);
+        "work/perf-1": || perf::counting(1);
+        "work/perf-2": || perf::counting(2);
+        "work/perf-4": || perf::counting(4);
+    }
+}
+
+fn worked(count: fn() -> Result<Kept>) -> Result<Run> {
+    let mut switch = pair(count, count)?;
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            spin(WORK / INSTRUCTIONS_PER_ITERATION);
+            // There and back.
+            switch(2)?;
+        }
+        Ok(())
+    }))
 }
 
 /// Last of all: the driver is gone then.

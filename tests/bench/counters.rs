@@ -17,6 +17,8 @@ use crate::measure::{Cost, Side};
 pub(crate) enum Instrument {
     /// perf's: those of one command and its threads
     Perf,
+    /// One of perf's for both modes, where there is room for one only
+    Total,
     /// The registers of an AMD processor, where perf has none: all that the machine does
     Registers,
 }
@@ -32,8 +34,8 @@ impl Instrument {
 pub(crate) struct Counters {
     instructions: Instructions,
     /// `None` where tracing is not to be had.
-    exits: Option<Counter>,
-    user_exits: Option<Counter>,
+    exits: Option<Shared>,
+    user_exits: Option<Shared>,
 }
 
 impl Counters {
@@ -46,7 +48,10 @@ impl Counters {
             builder.build().context("this host has no counter of instructions to measure by")
         };
         let instructions = match instrument {
-            Instrument::Perf => Instructions::Perf(Box::new([counter(true)?, counter(false)?])),
+            Instrument::Perf => {
+                Instructions::Perf(Box::new([Shared::new(counter(true)?), Shared::new(counter(false)?)]))
+            }
+            Instrument::Total => Instructions::Total(Box::new(Shared::new(total(side)?))),
             Instrument::Registers => Instructions::Registers(Registers::open(side)?),
         };
         Ok(Self {
@@ -57,21 +62,33 @@ impl Counters {
     }
 
     pub(crate) fn read(&mut self) -> Result<Cost> {
-        let maybe = |counter: &mut Option<Counter>| counter.as_mut().map_or(Ok(f64::NAN), value);
-        let [user, kernel] = match &mut self.instructions {
+        let maybe = |counter: &mut Option<Shared>| counter.as_mut().map_or(Ok(f64::NAN), Shared::value);
+        let [user, kernel, total] = match &mut self.instructions {
             Instructions::Perf(counters) => {
                 let [user, kernel] = &mut **counters;
-                [value(user)?, value(kernel)?]
+                let [user, kernel] = [user.value()?, kernel.value()?];
+                [user, kernel, user + kernel]
             }
-            Instructions::Registers(registers) => registers.read()?,
+            Instructions::Total(counter) => [f64::NAN, f64::NAN, counter.value()?],
+            Instructions::Registers(registers) => {
+                let [user, kernel] = registers.read()?;
+                [user, kernel, user + kernel]
+            }
         };
-        Ok(Cost { user, kernel, exits: maybe(&mut self.exits)?, user_exits: maybe(&mut self.user_exits)? })
+        Ok(Cost {
+            user,
+            kernel,
+            total,
+            exits: maybe(&mut self.exits)?,
+            user_exits: maybe(&mut self.user_exits)?,
+        })
     }
 }
 
 /// In user and kernel mode.
 enum Instructions {
-    Perf(Box<[Counter; 2]>),
+    Perf(Box<[Shared; 2]>),
+    Total(Box<Shared>),
     Registers(Registers),
 }
 
@@ -147,10 +164,34 @@ impl Drop for Registers {
     }
 }
 
-fn value(counter: &mut Counter) -> io::Result<f64> {
-    let reading = counter.read_count_and_time()?;
-    // Of a counter that had to share, the count is an estimate: none at all is better.
-    Ok(if reading.time_running < reading.time_enabled { f64::NAN } else { reading.count as f64 })
+/// A counter that others may have had to share with since it was read last.
+struct Shared {
+    counter: Counter,
+    /// Nanoseconds that it did not count.
+    lost: u64,
+}
+
+impl Shared {
+    fn new(counter: Counter) -> Self {
+        Self { counter, lost: 0 }
+    }
+
+    fn value(&mut self) -> io::Result<f64> {
+        let reading = self.counter.read_count_and_time()?;
+        let lost = reading.time_enabled.saturating_sub(reading.time_running);
+        // What it did not count all of is not a number; what follows is.
+        let whole = std::mem::replace(&mut self.lost, lost) == lost;
+        Ok(if whole { reading.count as f64 } else { f64::NAN })
+    }
+}
+
+/// User and kernel mode.
+fn total(side: Side) -> Result<Counter> {
+    let mut builder = Builder::new(Hardware::INSTRUCTIONS);
+    inherited(&mut builder);
+    builder.exclude_user(false).exclude_kernel(false);
+    builder.exclude_guest(side == Side::Host).exclude_host(side == Side::Guest);
+    builder.build().context("this host has no counter of instructions to measure by")
 }
 
 fn inherited(builder: &mut Builder<'_>) {
@@ -158,7 +199,7 @@ fn inherited(builder: &mut Builder<'_>) {
 }
 
 /// By the number the kernel gives it. The lab machine has tracing nowhere until somebody mounts it.
-fn tracepoint(name: &str) -> Option<Counter> {
+fn tracepoint(name: &str) -> Option<Shared> {
     const FOLDER: &str = "/sys/kernel/tracing";
     let read = || fs::read_to_string(format!("{FOLDER}/events/{name}/id"));
     let id = read().or_else(|_| {
@@ -175,5 +216,5 @@ fn tracepoint(name: &str) -> Option<Counter> {
     let mut builder = Builder::new(Tracepoint::with_id(id.trim().parse().ok()?));
     inherited(&mut builder);
     builder.include_kernel();
-    builder.build().ok()
+    builder.build().ok().map(Shared::new)
 }

@@ -30,6 +30,7 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use arguments::{Arguments, CommandLine, Part};
 use clap::Parser;
+use counters::Instrument;
 use measure::Side;
 use place::Place;
 use results::{Measured, Results};
@@ -134,25 +135,59 @@ fn operations(system: System, place: &Place, arguments: &Arguments) -> Result<Me
     // Host and guest one after the other: together they need more counters than a processor has, with the guest's own.
     for side in [Side::Host, Side::Guest] {
         eprintln!("{}: measuring what is executed by the {}", system.title(), side.name());
-        let mut attempt = 1;
-        let lines = loop {
-            match lines(system, side, place, arguments) {
-                Err(error) if attempt < ATTEMPTS => eprintln!("bench: {error:#}; once more"),
-                outcome => break outcome?,
+        let names = &arguments.operations;
+        repeated(system, side, system.instrument(), place, arguments, names)?
+            .into_iter()
+            .for_each(|line| measured.add(side, line));
+    }
+    for side in [Side::Host, Side::Guest] {
+        let names = measured.uncounted(side);
+        if names.is_empty() || system.instrument() != Instrument::Perf {
+            continue;
+        }
+        eprintln!("{}: again with one counter, for the {}", system.title(), side.name());
+        for line in repeated(system, side, Instrument::Total, place, arguments, &names)? {
+            // Of those whose names begin with one of these there are others.
+            if matches!(&line, measure::Line::Cost { name, .. } if names.contains(name)) {
+                measured.add(side, line);
             }
-            place.forget();
-            attempt += 1;
-        };
-        lines.into_iter().for_each(|line| measured.add(side, line));
+        }
     }
     Ok(measured)
 }
 
+/// A run that may be lost.
+fn repeated(
+    system: System,
+    side: Side,
+    instrument: Instrument,
+    place: &Place,
+    arguments: &Arguments,
+    names: &[String],
+) -> Result<Vec<measure::Line>> {
+    let mut attempt = 1;
+    loop {
+        match lines(system, side, instrument, place, arguments, names) {
+            Err(error) if attempt < ATTEMPTS => eprintln!("bench: {error:#}; once more"),
+            outcome => return outcome,
+        }
+        place.forget();
+        attempt += 1;
+    }
+}
+
 /// Run the guest, on a host with counters, under `bench measure`.
-fn lines(system: System, side: Side, place: &Place, arguments: &Arguments) -> Result<Vec<measure::Line>> {
-    let prepared = system::costs(system, place, arguments)?;
+fn lines(
+    system: System,
+    side: Side,
+    instrument: Instrument,
+    place: &Place,
+    arguments: &Arguments,
+    names: &[String],
+) -> Result<Vec<measure::Line>> {
+    let prepared = system::costs(system, place, arguments, names)?;
     let mut command = place.bench(&prepared.files);
-    command.args(["measure", side.name(), "--by", &system.instrument().name(), "--"]).args(&prepared.command);
+    command.args(["measure", side.name(), "--by", &instrument.name(), "--"]).args(&prepared.command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?}"))?;
     let output = child.stdout.take().context("no pipe")?;
     let lines = measure::lines(BufReader::new(output));

@@ -26,7 +26,7 @@ fn line(aim: &Aim) -> String {
     let Aim { aim: name, limit, measured, digits, .. } = aim;
     let verdict = match aim.cause {
         _ if aim.is_met() => "met".to_owned(),
-        Some(cause) => format!("missed: {cause}"),
+        Some(ref cause) => format!("missed: {cause}"),
         None => "missed".to_owned(),
     };
     format!("| {name} | {limit:.digits$} | {measured:.digits$} | {verdict} |\n")

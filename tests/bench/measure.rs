@@ -34,6 +34,9 @@ pub(crate) struct Cost {
     /// Instructions in kernel mode.
     #[serde(deserialize_with = "number")]
     pub(crate) kernel: f64,
+    /// In both; where there was room for one counter only, this alone.
+    #[serde(deserialize_with = "number")]
+    pub(crate) total: f64,
     /// Exits of the guest.
     #[serde(deserialize_with = "number")]
     pub(crate) exits: f64,
@@ -52,6 +55,7 @@ impl Cost {
         Self {
             user: f(self.user, other.user),
             kernel: f(self.kernel, other.kernel),
+            total: f(self.total, other.total),
             exits: f(self.exits, other.exits),
             user_exits: f(self.user_exits, other.user_exits),
         }
@@ -149,6 +153,7 @@ fn write_cost(costs: Option<(String, Vec<Cost>)>) -> Result<()> {
     let cost = Cost {
         user: median(|cost| cost.user),
         kernel: median(|cost| cost.kernel),
+        total: median(|cost| cost.total),
         exits: median(|cost| cost.exits),
         user_exits: median(|cost| cost.user_exits),
     };

@@ -56,6 +56,15 @@ impl Measured {
         Self { system, operations: Vec::new(), counts: Vec::new(), not_run: Vec::new() }
     }
 
+    /// Operations whose instructions could not be counted.
+    pub(crate) fn uncounted(&self, side: Side) -> Vec<String> {
+        let counted = |operation: &&Operation| match side {
+            Side::Host => operation.host_instructions().is_none(),
+            Side::Guest => operation.guest_instructions().is_none(),
+        };
+        self.operations.iter().filter(counted).map(|operation| operation.name.clone()).collect()
+    }
+
     fn replace(&mut self, newer: Self) {
         for operation in newer.operations {
             match self.operations.iter_mut().find(|earlier| earlier.name == operation.name) {
@@ -121,12 +130,12 @@ impl Counted {
 impl Operation {
     /// Instructions that the host executed for it, if that was measured.
     pub(crate) fn host_instructions(&self) -> Option<f64> {
-        self.host.map(|cost| cost.user + cost.kernel).filter(|sum| sum.is_finite())
+        self.host.map(|cost| cost.total).filter(|sum| sum.is_finite())
     }
 
     /// Instructions of the guest, in user and kernel mode.
     pub(crate) fn guest_instructions(&self) -> Option<f64> {
-        self.guest.map(|cost| cost.user + cost.kernel).filter(|sum| sum.is_finite())
+        self.guest.map(|cost| cost.total).filter(|sum| sum.is_finite())
     }
 
     pub(crate) fn exits(&self) -> Option<f64> {

@@ -80,7 +80,12 @@ pub(crate) struct Prepared {
 }
 
 /// Runs `costs` in a guest of this system.
-pub(crate) fn costs(system: System, place: &Place, arguments: &Arguments) -> Result<Prepared> {
+pub(crate) fn costs(
+    system: System,
+    place: &Place,
+    arguments: &Arguments,
+    operations: &[String],
+) -> Result<Prepared> {
     let costs: Sent = (place.program("costs"), "costs".to_owned());
     if let Some(options) = system.run_options(&arguments.pmu) {
         let perfvisor: Sent = (place.program("perfvisor"), "perfvisor".to_owned());
@@ -89,7 +94,7 @@ pub(crate) fn costs(system: System, place: &Place, arguments: &Arguments) -> Res
         command.extend(["--kernel".to_owned(), arguments.kernel.clone()]);
         command.extend(["--copy".to_owned(), format!("{}:/bin/costs", place.there(&costs))]);
         command.extend(["--".to_owned(), "costs".to_owned()]);
-        command.extend(arguments.operations.iter().cloned());
+        command.extend(operations.iter().cloned());
         return Ok(Prepared { files: vec![perfvisor, costs], command, _folder: None });
     }
     let folder = tempfile::tempdir()?;
@@ -99,7 +104,7 @@ pub(crate) fn costs(system: System, place: &Place, arguments: &Arguments) -> Res
     let machine = Qemu::Microvm;
     let (mut files, mut command) = machine.command(place, "512M")?;
     command.extend(["-kernel".to_owned(), kernel, "-initrd".to_owned(), place.there(&initrd)]);
-    let words = format!("{} nmi_watchdog=0 -- {}", machine.words(), arguments.operations.join(" "));
+    let words = format!("{} nmi_watchdog=0 -- {}", machine.words(), operations.join(" "));
     command.extend(["-append".to_owned(), words]);
     files.push(initrd);
     Ok(Prepared { files, command, _folder: Some(folder) })

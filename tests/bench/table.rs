@@ -1,5 +1,6 @@
 //! Results as text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::measure::Cost;
@@ -34,8 +35,14 @@ pub(crate) fn text(measured: &Measured) -> String {
             number(operation.user_exits(), 2),
         );
     }
+    // One reason often holds for many.
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in &measured.not_run {
-        let _ = writeln!(text, "{:<30}not run: {}", line.name, line.reason);
+        let reason = line.reason.split(": ").next().unwrap_or_default();
+        reasons.entry(reason).or_default().push(&line.name);
+    }
+    for (reason, names) in reasons {
+        let _ = writeln!(text, "not run ({reason}): {}", names.join(", "));
     }
     text
 }

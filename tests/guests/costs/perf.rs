@@ -10,7 +10,7 @@ use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 use crate::plain::sampled_work;
 use crate::{Operation, Run};
 
-const PERIOD: u64 = 4_000;
+const PERIOD: u64 = 100_000;
 
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
@@ -93,9 +93,9 @@ pub(crate) fn sampled() -> [Operation; 3] {
         }))
     }
     [
+        Operation { name: "sampled/perf-each-10000000", length: 3, prepare: || prepare(10_000_000) },
         Operation { name: "sampled/perf-each-1000000", length: 3, prepare: || prepare(1_000_000) },
         Operation { name: "sampled/perf-each-100000", length: 3, prepare: || prepare(100_000) },
-        Operation { name: "sampled/perf-each-10000", length: 3, prepare: || prepare(10_000) },
     ]
 }
 

@@ -21,7 +21,7 @@ const CYCLES: u32 = 0x0043_0076;
 /// So many events that none overflows while it is measured.
 const FOR_EVER: u32 = 1 << 30;
 /// Instructions of a period that does overflow.
-const PERIOD: u64 = 4_000;
+const PERIOD: u64 = 100_000;
 const SIGNAL: i32 = libc::SIGUSR1;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -34,8 +34,8 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation { name: "perfctr/control-1", length: 500, prepare: || control(1) },
         Operation { name: "perfctr/control-4", length: 500, prepare: || control(4) },
         Operation { name: "perfctr/stop-and-start-4", length: 200, prepare: stop_and_start },
-        Operation { name: "perfctr/overflow-to-signal", length: 300, prepare: signals },
-        Operation { name: "perfctr/overflow-to-sample", length: 300, prepare: samples },
+        Operation { name: "perfctr/overflow-to-signal", length: 100, prepare: signals },
+        Operation { name: "perfctr/overflow-to-sample", length: 100, prepare: samples },
         Operation { name: "perfctr/create-and-unlink", length: 300, prepare: create_and_unlink },
     ]
 }
@@ -197,9 +197,9 @@ pub(crate) fn sampled() -> [Operation; 3] {
         }))
     }
     [
+        Operation { name: "sampled/perfctr-each-10000000", length: 3, prepare: || prepare(10_000_000) },
         Operation { name: "sampled/perfctr-each-1000000", length: 3, prepare: || prepare(1_000_000) },
         Operation { name: "sampled/perfctr-each-100000", length: 3, prepare: || prepare(100_000) },
-        Operation { name: "sampled/perfctr-each-10000", length: 3, prepare: || prepare(10_000) },
     ]
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn operations() -> [Operation; 3] {
 }
 
 /// Instructions of a round of what is sampled.
-pub(crate) const SAMPLED: u64 = 1_000_000;
+pub(crate) const SAMPLED: u64 = 10_000_000;
 
 /// Without samples.
 pub(crate) fn sampled() -> [Operation; 1] {

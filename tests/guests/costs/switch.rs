@@ -87,13 +87,14 @@ fn nothing() -> Result<Kept> {
 /// The calling thread counts by `one` and another by `other`. One time is one switch: half a round.
 fn pair(one: fn() -> Result<Kept>, other: fn() -> Result<Kept>) -> Result<Run> {
     on_first_cpu()?;
+    // First, for what it says where it cannot be done.
+    let kept = one()?;
     let (mut from_other, to_one) = ends()?;
     let (from_one, mut to_other) = ends()?;
     thread::spawn(move || echo(from_one, to_one, other));
     let mut byte = [0];
     // The other one has its counters.
     from_other.read_exact(&mut byte).context("the other thread has no counters")?;
-    let kept = one()?;
     Ok(Box::new(move |n| {
         let _ = &kept;
         for _ in 0..n / 2 {

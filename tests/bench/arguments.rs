@@ -35,9 +35,9 @@ pub(crate) struct Arguments {
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Figures of an earlier run (--json) to go with those of this one, which replace them system by system
+    /// Figures of earlier runs (--json) to go with those of this one, which replace them system by system
     #[arg(long, value_name = "FILE")]
-    pub(crate) from: Option<PathBuf>,
+    pub(crate) from: Vec<PathBuf>,
     /// Measure no operation; only show and write those of an earlier run again
     #[arg(long, requires = "from")]
     pub(crate) again: bool,

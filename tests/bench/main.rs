@@ -75,10 +75,7 @@ fn bench(arguments: &Arguments) -> Result<()> {
     }
     if arguments.start {
         eprintln!("measuring starts");
-        for start in start::measured(&place, arguments)? {
-            results.starts.retain(|earlier| earlier.vmm != start.vmm);
-            results.starts.push(start);
-        }
+        results.put_starts(start::measured(&place, arguments)?);
     }
     print!("{}{}", compare::text(&results), aims::text(&results));
     save(arguments, &results)?;
@@ -96,24 +93,26 @@ fn bench(arguments: &Arguments) -> Result<()> {
 
 /// What `--from` has; the machine must be the same.
 fn earlier(arguments: &Arguments) -> Result<Results> {
-    let Some(path) = &arguments.from else {
-        return Ok(Results {
-            unit: "per operation: instructions executed in user and in kernel mode; exits".to_owned(),
-            pmu: arguments.pmu.clone(),
-            kernel: arguments.kernel.clone(),
-            ..Results::default()
-        });
+    let mut results = Results {
+        unit: "per operation: instructions executed in user and in kernel mode; exits".to_owned(),
+        pmu: arguments.pmu.clone(),
+        kernel: arguments.kernel.clone(),
+        ..Results::default()
     };
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let results: Results = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not what --json wrote", path.display()))?;
-    ensure!(
-        results.pmu == arguments.pmu && results.kernel == arguments.kernel,
-        "{} is of a guest with kernel {} and PMU {}; say so by --kernel and --pmu",
-        path.display(),
-        results.kernel,
-        results.pmu
-    );
+    for path in &arguments.from {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let earlier: Results = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not what --json wrote", path.display()))?;
+        ensure!(
+            results.pmu == earlier.pmu && results.kernel == earlier.kernel,
+            "{} is of a guest with kernel {} and PMU {}; say so by --kernel and --pmu",
+            path.display(),
+            earlier.kernel,
+            earlier.pmu
+        );
+        earlier.systems.into_iter().for_each(|measured| results.put(measured));
+        results.put_starts(earlier.starts);
+    }
     Ok(results)
 }
 

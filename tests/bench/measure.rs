@@ -35,7 +35,7 @@ pub(crate) struct Cost {
     #[serde(deserialize_with = "number")]
     pub(crate) kernel: f64,
     /// In both; where there was room for one counter only, this alone.
-    #[serde(deserialize_with = "number")]
+    #[serde(default = "unknown", deserialize_with = "number")]
     pub(crate) total: f64,
     /// Exits of the guest.
     #[serde(deserialize_with = "number")]
@@ -45,12 +45,21 @@ pub(crate) struct Cost {
     pub(crate) user_exits: f64,
 }
 
+fn unknown() -> f64 {
+    f64::NAN
+}
+
 /// JSON has null for what is not a number.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Cost {
+    /// Instructions in both modes, if they were counted.
+    pub(crate) fn instructions(&self) -> Option<f64> {
+        [self.total, self.user + self.kernel].into_iter().find(|sum| sum.is_finite())
+    }
+
     fn map2(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
         Self {
             user: f(self.user, other.user),

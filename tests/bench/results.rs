@@ -130,12 +130,12 @@ impl Counted {
 impl Operation {
     /// Instructions that the host executed for it, if that was measured.
     pub(crate) fn host_instructions(&self) -> Option<f64> {
-        self.host.map(|cost| cost.total).filter(|sum| sum.is_finite())
+        self.host?.instructions()
     }
 
     /// Instructions of the guest, in user and kernel mode.
     pub(crate) fn guest_instructions(&self) -> Option<f64> {
-        self.guest.map(|cost| cost.total).filter(|sum| sum.is_finite())
+        self.guest?.instructions()
     }
 
     pub(crate) fn exits(&self) -> Option<f64> {
@@ -155,6 +155,14 @@ impl Results {
             None => self.systems.push(measured),
         }
         self.systems.sort_by_key(|measured| measured.system);
+    }
+
+    /// In place of what there was of the same VMMs.
+    pub(crate) fn put_starts(&mut self, starts: Vec<Start>) {
+        for start in starts {
+            self.starts.retain(|earlier| earlier.vmm != start.vmm);
+            self.starts.push(start);
+        }
     }
 
     pub(crate) fn of(&self, system: System, name: &str) -> Option<&Operation> {

@@ -31,9 +31,9 @@ pub(crate) struct Arguments {
     /// Measure all, and write BENCHMARKS.md in this repository
     #[arg(long, conflicts_with = "operations")]
     write: bool,
-    /// Figures of an earlier run (--json) to go with those of this one, which replace them system by system
+    /// Figures of earlier runs (--json) to go with those of this one, which replace them system by system
     #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    from: Vec<PathBuf>,
     /// Measure no operation; only show and write those of an earlier run again
     #[arg(long, requires = "from")]
     again: bool,
@@ -60,17 +60,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     command.args(["--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
     command.args(["--systems", &arguments.systems.join(",")]);
     let markdown = arguments.write.then(|| repository().join("BENCHMARKS.md"));
-    let files = [
-        ("--from", &arguments.from),
-        ("--json", &arguments.json),
-        ("--page", &arguments.page),
-        ("--markdown", &markdown),
-    ];
+    let files = [("--json", &arguments.json), ("--page", &arguments.page), ("--markdown", &markdown)];
     for (option, path) in files {
         if let Some(path) = path {
             command.arg(option).arg(path);
         }
     }
+    arguments.from.iter().for_each(|path| {
+        command.arg("--from").arg(path);
+    });
     command.args(arguments.again.then_some("--again"));
     command.args((arguments.start || arguments.write && !arguments.again).then_some("--start"));
     command.args((!arguments.here).then_some("--lab")).args(&arguments.operations);

@@ -38,14 +38,16 @@ Written by a run of the benchmark. All of it is made by
 
     cargo xtask bench --write --page bench.html --json bench.json
 
-and one operation, of one system, by for example
+or part by part, each with `--json` of its own and at the end `--again --write --from a.json --from b.json`; one operation of one
+system by for example
 
     cargo xtask bench --systems perf switch/perfctr-4
 
 The unit is *instructions executed* and *exits* per operation, in the lab machine: an emulated AMD processor whose counters are exact,
 with Debian's 6.12 kernel and KVM as the host. An operation is done n times and 3n times, and costs the difference divided by 2n;
-of three such pairs the median is taken. What timers and other programs do meanwhile is in the figures, in
-proportion to the time that an operation takes: some per cent. Times mean nothing in the lab, and there are none here.
+of three such pairs the median is taken. The lab's time goes by the instructions it executes (one a nanosecond), so that timers are the
+same small share of everything however busy the machine is; exits that are a timer's show as hundredths. Times mean nothing there, and
+there are none here.
 
 The emulated processor does not save the address of the next instruction at an exit, so that KVM decodes every instruction that it
 skips. That makes exits dearer than on most processors, for every VMM alike.

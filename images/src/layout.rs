@@ -7,6 +7,7 @@
 //!   drivers/<series>/   the modules built for it: the guest driver, and the host's
 //!   lab/                machine/{qemu-system-x86_64, firmware/}  initramfs.cpio
 //!   perf/               Linux's perf with its libraries
+//!   qemu/               Debian's QEMU with its libraries, for comparisons
 //!   archive/            downloaded packages, their pinned versions, private apt state
 //!   logs/               the full output of every long command
 //! ```
@@ -108,6 +109,12 @@ impl Layout {
         (image.bzimage.is_file() && image.initramfs.is_file()).then_some(image)
     }
 
+    /// A module of a series' stock kernel, when it is set up.
+    pub fn module(&self, series: &str, name: &str) -> Option<PathBuf> {
+        let series = series::ALL.iter().find(|known| known.name == series)?;
+        Some(self.kernel_modules(series).join(format!("{name}.ko"))).filter(|module| module.is_file())
+    }
+
     /// The lab machine, when it is set up.
     pub fn lab(&self) -> Option<LabImage> {
         let machine = self.lab_machine();
@@ -168,6 +175,15 @@ impl Layout {
         self.root.join("perf")
     }
 
+    /// Debian's QEMU with its libraries and firmware (`bin`, `lib/qemu`, `share`), when it is set up.
+    pub fn qemu(&self) -> Option<PathBuf> {
+        Some(self.qemu_folder()).filter(|folder| folder.is_dir())
+    }
+
+    pub(crate) fn qemu_folder(&self) -> PathBuf {
+        self.root.join("qemu")
+    }
+
     pub(crate) fn checkpatch_folder(&self) -> PathBuf {
         self.root.join("checkpatch")
     }
@@ -216,6 +232,8 @@ impl Layout {
             "perf.key",
             "older-programs",
             "older-programs.key",
+            "qemu",
+            "qemu.key",
             "busybox",
             "busybox.key",
             "logs",

@@ -9,6 +9,7 @@
 
 pub mod archive;
 pub mod artefact;
+mod bundle;
 pub mod checkpatch;
 pub mod headers;
 pub mod initramfs;
@@ -23,6 +24,7 @@ pub mod packages;
 pub mod perf;
 pub mod process;
 pub mod progress;
+pub mod qemu;
 pub mod series;
 pub mod setup;
 pub mod sparse;

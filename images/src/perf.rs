@@ -1,10 +1,4 @@
-//! Linux's `perf`, from its package, as a program that can be copied into any machine: the libraries it needs are
-//! beside it, and it says itself where.
-//!
-//! ```text
-//! perf/bin/perf           looks for libraries in $ORIGIN/../lib/perf
-//! perf/lib/perf/*.so.*    all but the C library's, which the host has
-//! ```
+//! Linux's `perf`, from its package, with its libraries ([`crate::bundle`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +11,8 @@ use goblin::elf::sym::{STB_WEAK, STT_TLS};
 
 use crate::archive::Archive;
 use crate::artefact::{self, Inputs};
+use crate::bundle;
 use crate::layout::Layout;
-use crate::overlay::libraries;
 use crate::process::Program;
 use crate::progress::Step;
 
@@ -45,14 +39,8 @@ const PACKAGES: [&str; 12] = [
 const ABSENT: [&str; 4] =
     ["libperl.so.5.36", "libpython3.11.so.1.0", "libopencsd_c_api.so.1", "libbabeltrace-ctf.so.1"];
 
-/// Where the packages have libraries.
-const FOLDERS: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
-
 /// Versions of symbols up to this one mean that there is none (the gABI's VER_NDX_GLOBAL).
 const VER_NDX_GLOBAL: u16 = 1;
-
-/// The loader insists on a C library of its own build, so both are the host's.
-const OF_THE_HOST: [&str; 3] = ["ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6"];
 
 /// Makes sure perf is in the cache ([`Layout::perf`]).
 pub fn setup(layout: &Layout, archive: &Archive) -> Result<()> {
@@ -70,11 +58,9 @@ pub fn setup(layout: &Layout, archive: &Archive) -> Result<()> {
             fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         }
         artefact::rename(&packages.join("usr/bin/perf"), &program)?;
-        let libraries = collect(&program, &packages, &place)?;
+        let libraries = bundle::collect(&program, &packages, &place, &ABSENT)?;
         stand_in(&program, &place, &libraries)?;
-        // As DT_RPATH and not as DT_RUNPATH: that holds for what the libraries need, too.
-        let patchelf = Program::new(packages.join("usr/bin/patchelf")).env("LD_LIBRARY_PATH", &place);
-        patchelf.args(["--force-rpath", "--set-rpath", "$ORIGIN/../lib/perf"]).arg(&program).run()?;
+        bundle::point(&program, "$ORIGIN/../lib/perf", &packages, &place)?;
         artefact::remove(&packages)?;
         // Every symbol must be found, and not only when it is called.
         Program::new(&program).env("LD_BIND_NOW", "1").arg("--version").text()?;
@@ -82,31 +68,6 @@ pub fn setup(layout: &Layout, archive: &Archive) -> Result<()> {
         Ok(())
     })?;
     Ok(())
-}
-
-/// Copies the libraries that `program` needs, and theirs, out of the packages into one folder; returns them.
-fn collect(program: &Path, packages: &Path, to: &Path) -> Result<Vec<PathBuf>> {
-    let mut known: BTreeSet<String> = OF_THE_HOST.into_iter().chain(ABSENT).map(str::to_owned).collect();
-    let mut copies = Vec::new();
-    let mut pending = vec![program.to_owned()];
-    while let Some(file) = pending.pop() {
-        let needed = libraries::needed_by(&read(&file)?).map(|needed| needed.libraries).unwrap_or_default();
-        for name in needed {
-            if !known.insert(name.clone()) {
-                continue;
-            }
-            let mut places = FOLDERS.iter().map(|folder| packages.join(folder).join(&name));
-            let found = places.find(|path| path.is_file());
-            let found = found.with_context(|| {
-                format!("{} needs {name}, which is in none of perf's packages", file.display())
-            })?;
-            let copy = to.join(&name);
-            fs::copy(&found, &copy).with_context(|| format!("cannot copy {}", found.display()))?;
-            pending.push(copy.clone());
-            copies.push(copy);
-        }
-    }
-    Ok(copies)
 }
 
 /// Makes libraries with the names in [`ABSENT`]. One has all symbols that `program` wants and none of `libraries` has;

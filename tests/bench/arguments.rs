@@ -1,37 +1,103 @@
 //! The command line.
 
-use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
 
-/// See the program.
-pub(crate) struct Arguments {
-    pub(crate) pmu: String,
-    pub(crate) kernel: String,
-    pub(crate) json: Option<String>,
-    pub(crate) lab: bool,
-    pub(crate) operations: Vec<String>,
+use clap::{Parser, Subcommand};
+
+use crate::counters::Instrument;
+use crate::measure::Side;
+use crate::system::System;
+
+/// What counters cost: instructions executed and exits, by operation, in one run
+#[derive(Parser)]
+#[command(name = "bench", args_conflicts_with_subcommands = true)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) part: Option<Part>,
+    #[command(flatten)]
+    pub(crate) all: Arguments,
 }
 
-impl Arguments {
-    pub(crate) fn parse(words: &[String]) -> Result<Self> {
-        let mut arguments = Self {
-            pmu: "amd-core".to_owned(),
-            kernel: "6.12".to_owned(),
-            json: None,
-            lab: false,
-            operations: Vec::new(),
-        };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let mut value = || words.next().cloned().with_context(|| format!("{word} needs a value"));
-            match word.as_str() {
-                "--pmu" => arguments.pmu = value()?,
-                "--kernel" => arguments.kernel = value()?,
-                "--json" => arguments.json = Some(value()?),
-                "--lab" => arguments.lab = true,
-                word if word.starts_with('-') => bail!("there is no option {word}"),
-                operation => arguments.operations.push(operation.to_owned()),
-            }
-        }
-        Ok(arguments)
+/// The whole benchmark.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Operations to measure, by the beginning of their names; all without
+    pub(crate) operations: Vec<String>,
+    /// The PMU of the guest
+    #[arg(long, default_value = "amd-core", value_name = "MODEL")]
+    pub(crate) pmu: String,
+    /// The guest's kernel
+    #[arg(long, default_value = "6.12", value_name = "SERIES")]
+    pub(crate) kernel: String,
+    /// What to compare
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_values_t = System::ALL.iter().copied())]
+    pub(crate) systems: Vec<System>,
+    /// Write the figures to a file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Figures of earlier runs (--json) to go with those of this one, which replace them system by system
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Vec<PathBuf>,
+    /// Measure no operation; only show and write those of an earlier run again
+    #[arg(long, requires = "from")]
+    pub(crate) again: bool,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Measure how machines start, and what their VMMs take, too
+    #[arg(long)]
+    pub(crate) start: bool,
+    /// Measure in the lab machine
+    #[arg(long)]
+    pub(crate) lab: bool,
+}
+
+/// What this program does on the machine that is measured, where it sends itself.
+#[derive(Subcommand)]
+pub(crate) enum Part {
+    /// Run a command that gives marks; write what was counted between them
+    Measure {
+        /// Whose instructions to count
+        side: Side,
+        /// What to count by
+        #[arg(long, value_name = "INSTRUMENT", default_value = "perf")]
+        by: Instrument,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+    /// Run a VMM until it says something, or to its end; write what that cost
+    Start {
+        /// What it says
+        #[arg(long, value_name = "WORDS")]
+        until: Option<String>,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn operations_and_parts() {
+        let all = CommandLine::parse_from(["bench", "spin", "--lab", "switch/"]);
+        assert!(all.part.is_none() && all.all.lab);
+        assert_eq!(all.all.operations, ["spin", "switch/"]);
+        let part = CommandLine::parse_from(["bench", "measure", "guest", "--", "run", "--lab"]);
+        let Some(Part::Measure { side: Side::Guest, command, .. }) = part.part else { panic!("no part") };
+        assert_eq!(command, ["run", "--lab"]);
     }
 }

@@ -2,17 +2,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail, ensure};
-use perf_event::events::{Hardware, Tracepoint};
-use perf_event::{Builder, Counter};
-use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Deserializer, Serialize};
 use tests::mark::{self, Mark};
 
+use crate::counters::{Counters, Instrument};
+
 /// Whose instructions are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Side {
     Host,
     Guest,
@@ -36,6 +34,9 @@ pub(crate) struct Cost {
     /// Instructions in kernel mode.
     #[serde(deserialize_with = "number")]
     pub(crate) kernel: f64,
+    /// In both; where there was room for one counter only, this alone.
+    #[serde(default = "unknown", deserialize_with = "number")]
+    pub(crate) total: f64,
     /// Exits of the guest.
     #[serde(deserialize_with = "number")]
     pub(crate) exits: f64,
@@ -44,16 +45,26 @@ pub(crate) struct Cost {
     pub(crate) user_exits: f64,
 }
 
+fn unknown() -> f64 {
+    f64::NAN
+}
+
 /// JSON has null for what is not a number.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Cost {
+    /// Instructions in both modes, if they were counted.
+    pub(crate) fn instructions(&self) -> Option<f64> {
+        [self.total, self.user + self.kernel].into_iter().find(|sum| sum.is_finite())
+    }
+
     fn map2(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
         Self {
             user: f(self.user, other.user),
             kernel: f(self.kernel, other.kernel),
+            total: f(self.total, other.total),
             exits: f(self.exits, other.exits),
             user_exits: f(self.user_exits, other.user_exits),
         }
@@ -65,6 +76,7 @@ impl Cost {
 pub(crate) enum Line {
     Cost { name: String, cost: Cost },
     NotRun { name: String, reason: String },
+    Counted { name: String, known: u64, counted: u64 },
 }
 
 /// What `bench measure` wrote.
@@ -74,18 +86,9 @@ pub(crate) fn lines(from: impl BufRead) -> Result<Vec<Line>> {
         .collect()
 }
 
-/// `bench measure SIDE -- CMD..`
-pub(crate) fn run(words: &[String]) -> Result<()> {
-    let (side, command) = match words {
-        [side, dashes, command @ ..] if dashes == "--" && !command.is_empty() => (side, command),
-        _ => bail!("usage: bench measure host|guest -- CMD.."),
-    };
-    let side = match side.as_str() {
-        "host" => Side::Host,
-        "guest" => Side::Guest,
-        other => bail!("'{other}' is neither host nor guest"),
-    };
-    let mut counters = Counters::open(side)?;
+/// `bench measure SIDE --by INSTRUMENT -- CMD..`
+pub(crate) fn run(side: Side, instrument: Instrument, command: &[String]) -> Result<()> {
+    let mut counters = Counters::open(instrument, side)?;
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())
@@ -137,6 +140,10 @@ fn follow(counters: &mut Counters, output: impl BufRead, input: &mut ChildStdin)
                 }
                 begun.clear();
             }
+            Mark::Counted { name, known, counted } => {
+                progress.at(&name);
+                write(&Line::Counted { name, known, counted })?;
+            }
             Mark::NotRun { name, reason } => write(&Line::NotRun { name, reason })?,
         }
         input.write_all(b"\n")?;
@@ -155,6 +162,7 @@ fn write_cost(costs: Option<(String, Vec<Cost>)>) -> Result<()> {
     let cost = Cost {
         user: median(|cost| cost.user),
         kernel: median(|cost| cost.kernel),
+        total: median(|cost| cost.total),
         exits: median(|cost| cost.exits),
         user_exits: median(|cost| cost.user_exits),
     };
@@ -177,72 +185,4 @@ impl Progress {
             name.clone_into(&mut self.0);
         }
     }
-}
-
-/// Counters that a command gets when it is executed, and all its threads.
-struct Counters {
-    user: Counter,
-    kernel: Counter,
-    /// `None` where tracing is not to be had.
-    exits: Option<Counter>,
-    user_exits: Option<Counter>,
-}
-
-impl Counters {
-    fn open(side: Side) -> Result<Self> {
-        let instructions = |user: bool| {
-            let mut builder = Builder::new(Hardware::INSTRUCTIONS);
-            inherited(&mut builder);
-            builder.exclude_user(!user).exclude_kernel(user);
-            builder.exclude_guest(side == Side::Host).exclude_host(side == Side::Guest);
-            builder.build().context("this host has no counter of instructions to measure by")
-        };
-        Ok(Self {
-            user: instructions(true)?,
-            kernel: instructions(false)?,
-            exits: tracepoint("kvm/kvm_exit"),
-            user_exits: tracepoint("kvm/kvm_userspace_exit"),
-        })
-    }
-
-    fn read(&mut self) -> io::Result<Cost> {
-        let maybe = |counter: &mut Option<Counter>| counter.as_mut().map_or(Ok(f64::NAN), value);
-        Ok(Cost {
-            user: value(&mut self.user)?,
-            kernel: value(&mut self.kernel)?,
-            exits: maybe(&mut self.exits)?,
-            user_exits: maybe(&mut self.user_exits)?,
-        })
-    }
-}
-
-fn value(counter: &mut Counter) -> io::Result<f64> {
-    let reading = counter.read_count_and_time()?;
-    // Of a counter that had to share, the count is an estimate: none at all is better.
-    Ok(if reading.time_running < reading.time_enabled { f64::NAN } else { reading.count as f64 })
-}
-
-fn inherited(builder: &mut Builder<'_>) {
-    builder.inherit(true).enable_on_exec(true);
-}
-
-/// By the number the kernel gives it. The lab machine has tracing nowhere until somebody mounts it.
-fn tracepoint(name: &str) -> Option<Counter> {
-    const FOLDER: &str = "/sys/kernel/tracing";
-    let read = || fs::read_to_string(format!("{FOLDER}/events/{name}/id"));
-    let id = read().or_else(|_| {
-        mount(
-            "tracefs",
-            FOLDER,
-            "tracefs",
-            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
-            None,
-        )?;
-        read()
-    });
-    let id = id.ok()?;
-    let mut builder = Builder::new(Tracepoint::with_id(id.trim().parse().ok()?));
-    inherited(&mut builder);
-    builder.include_kernel();
-    builder.build().ok()
 }

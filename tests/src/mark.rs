@@ -20,6 +20,15 @@ pub enum Mark {
     },
     /// It is done.
     End,
+    /// Something was counted of which it is known how often it happened.
+    Counted {
+        /// What.
+        name: String,
+        /// How often.
+        known: u64,
+        /// The count.
+        counted: u64,
+    },
     /// It cannot be done here.
     NotRun {
         /// Which.
@@ -31,11 +40,14 @@ pub enum Mark {
 
 /// What a line with a mark begins with.
 const PREFIX: &str = "mark ";
+/// Characters of a mark: more than any needs that is given while something is measured.
+const WIDTH: usize = 96;
 
 /// Say where this program is, and wait for the answer.
 pub fn say(mark: &Mark) -> Result<()> {
     let mut output = stdout().lock();
-    writeln!(output, "{PREFIX}{}", serde_json::to_string(mark)?)?;
+    // Each character is an exit where the output is a serial port, so all marks are as long.
+    writeln!(output, "{PREFIX}{:<WIDTH$}", serde_json::to_string(mark)?)?;
     output.flush()?;
     let mut line = String::new();
     ensure!(stdin().lock().read_line(&mut line)? > 0, "nobody answers marks");

@@ -11,11 +11,11 @@ use crate::perfvisor::{BOOT_LIMIT, Guarded, program};
 pub(super) fn costs() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.env("PERFVISOR", program()?).args(["--lab", "--json"]).arg(file.path()).args([
-        "spin",
-        "cpuid",
-        "switch/perfctr-4",
-    ]);
+    command
+        .env("PERFVISOR", program()?)
+        .args(["--lab", "--systems", "perf", "--json"])
+        .arg(file.path())
+        .args(["spin", "cpuid", "switch/perfctr-4"]);
     // Its progress is no part of this suite's output.
     let messages = tempfile::NamedTempFile::new()?;
     command.stdout(Stdio::null()).stderr(messages.reopen()?);
@@ -24,7 +24,7 @@ pub(super) fn costs() -> Result<()> {
     ensure!(status == Some(0), "ended with {status:?}:\n{}", fs::read_to_string(messages.path())?);
     let all: Value = serde_json::from_str(&fs::read_to_string(file.path())?)?;
     let cost = |name: &str, side: &str, what: &str| -> Result<f64> {
-        let operations = all["operations"].as_array().context("no operations")?;
+        let operations = all["systems"][0]["operations"].as_array().context("no operations")?;
         let operation = operations.iter().find(|operation| operation["name"] == name);
         let value = operation.map(|operation| &operation[side][what]);
         value.and_then(Value::as_f64).with_context(|| format!("no {what} of {name} by the {side} in {all}"))

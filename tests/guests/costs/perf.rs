@@ -4,12 +4,13 @@ use std::any::Any;
 
 use anyhow::{Context, Result};
 use perf_event::events::Hardware;
-use perf_event::{Builder, Counter};
+use perf_event::{Builder, Counter, Sampler};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
+use crate::plain::sampled_work;
 use crate::{Operation, Run};
 
-const PERIOD: u64 = 4_000;
+const PERIOD: u64 = 100_000;
 
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
@@ -73,15 +74,34 @@ fn open_and_close() -> Result<Run> {
 /// One sample each [`PERIOD`] instructions, which are counted with it. Nobody reads them: what is lost costs less, but
 /// the interrupts are all there.
 fn samples() -> Result<Run> {
-    let mut sampler = Builder::new(Hardware::INSTRUCTIONS)
-        .sample_period(PERIOD)
-        .build()
-        .context("the guest's perf has no such event")?
-        .sampled(256)?;
-    sampler.enable()?;
+    let mut sampler = sampling(PERIOD)?;
     Ok(Box::new(move |n| {
         spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
         while sampler.next_record().is_some() {}
         Ok(())
     }))
+}
+
+/// A program that is sampled, at three rates.
+pub(crate) fn sampled() -> [Operation; 3] {
+    fn prepare(period: u64) -> Result<Run> {
+        let mut sampler = sampling(period)?;
+        Ok(Box::new(move |n| {
+            sampled_work(n)?;
+            while sampler.next_record().is_some() {}
+            Ok(())
+        }))
+    }
+    [
+        Operation { name: "sampled/perf-each-10000000", length: 3, prepare: || prepare(10_000_000) },
+        Operation { name: "sampled/perf-each-1000000", length: 3, prepare: || prepare(1_000_000) },
+        Operation { name: "sampled/perf-each-100000", length: 3, prepare: || prepare(100_000) },
+    ]
+}
+
+fn sampling(period: u64) -> Result<Sampler> {
+    let sampler = Builder::new(Hardware::INSTRUCTIONS).sample_period(period).build();
+    let mut sampler = sampler.context("the guest's perf has no such event")?.sampled(256)?;
+    sampler.enable()?;
+    Ok(sampler)
 }

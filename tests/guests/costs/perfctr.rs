@@ -13,6 +13,7 @@ use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
+use crate::plain::sampled_work;
 use crate::{Operation, Run};
 
 /// Cycles, in user and kernel mode.
@@ -20,7 +21,7 @@ const CYCLES: u32 = 0x0043_0076;
 /// So many events that none overflows while it is measured.
 const FOR_EVER: u32 = 1 << 30;
 /// Instructions of a period that does overflow.
-const PERIOD: u64 = 4_000;
+const PERIOD: u64 = 100_000;
 const SIGNAL: i32 = libc::SIGUSR1;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -33,8 +34,8 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation { name: "perfctr/control-1", length: 500, prepare: || control(1) },
         Operation { name: "perfctr/control-4", length: 500, prepare: || control(4) },
         Operation { name: "perfctr/stop-and-start-4", length: 200, prepare: stop_and_start },
-        Operation { name: "perfctr/overflow-to-signal", length: 300, prepare: signals },
-        Operation { name: "perfctr/overflow-to-sample", length: 300, prepare: samples },
+        Operation { name: "perfctr/overflow-to-signal", length: 100, prepare: signals },
+        Operation { name: "perfctr/overflow-to-sample", length: 100, prepare: samples },
         Operation { name: "perfctr/create-and-unlink", length: 300, prepare: create_and_unlink },
     ]
 }
@@ -145,8 +146,9 @@ thread_local! {
 }
 
 extern "C" fn resume(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    INTERRUPTED.with_borrow(|state| {
-        if let Some(state) = state {
+    // The last overflow may come when the thread is about to end, and what it has is gone.
+    let _ = INTERRUPTED.try_with(|state| {
+        if let Some(state) = state.try_borrow().ok().as_deref().and_then(Option::as_ref) {
             // Without it nothing is counted any more, which shows.
             let _ = state.iresume();
         }
@@ -176,16 +178,40 @@ fn signals() -> Result<Run> {
 
 /// The same into the sample buffer, which stops nothing.
 fn samples() -> Result<Run> {
+    let mut sample = sampling(PERIOD as u32)?;
+    Ok(Box::new(move |n| {
+        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        sample();
+        Ok(())
+    }))
+}
+
+/// A program that is sampled, at three rates.
+pub(crate) fn sampled() -> [Operation; 3] {
+    fn prepare(period: u32) -> Result<Run> {
+        let mut sample = sampling(period)?;
+        Ok(Box::new(move |n| {
+            sampled_work(n)?;
+            sample();
+            Ok(())
+        }))
+    }
+    [
+        Operation { name: "sampled/perfctr-each-10000000", length: 3, prepare: || prepare(10_000_000) },
+        Operation { name: "sampled/perfctr-each-1000000", length: 3, prepare: || prepare(1_000_000) },
+        Operation { name: "sampled/perfctr-each-100000", length: 3, prepare: || prepare(100_000) },
+    ]
+}
+
+/// Begins to take samples; what it returns empties the buffer.
+fn sampling(period: u32) -> Result<impl FnMut()> {
     use libvperfctr::layout::flag;
     let state = Vperfctr::create().context("no guest driver")?;
     let mut buffer = state.map_samples(4)?;
-    let control =
-        ControlBuilder::new().tsc().i_mode(interrupting_counter(0), PERIOD as u32).flags(flag::SAMPLES);
+    let control = ControlBuilder::new().tsc().i_mode(interrupting_counter(0), period).flags(flag::SAMPLES);
     state.control(&control.build()?)?;
-    Ok(Box::new(move |n| {
+    Ok(move || {
         let _ = &state;
-        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
         while buffer.take().is_some() {}
-        Ok(())
-    }))
+    })
 }

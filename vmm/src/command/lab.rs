@@ -18,6 +18,8 @@ use crate::place::INSIDE_LAB;
 use crate::registry;
 use crate::say::print;
 
+/// The environment variable by which a lab machine's time goes: `instructions`, for the benchmark; else by the clock.
+const LAB_TIME: &str = "PERFVISOR_LAB_TIME";
 /// This program, in the lab.
 const PROGRAM: &str = "/perfvisor/bin/perfvisor";
 /// This program, here: also when its file was replaced since it started.
@@ -32,9 +34,12 @@ exec "$@""#;
 fn config() -> Result<LabConfig> {
     let layout = Layout::open()?;
     let image = layout.lab().with_context(|| format!("the lab machine is not there; {}", layout.remedy()))?;
-    let runtime = registry::directory()?.join("lab");
+    // Both kinds can run at once.
+    let counted_time = std::env::var_os(LAB_TIME).is_some_and(|time| time == "instructions");
+    let runtime = registry::directory()?.join(if counted_time { "lab-counted" } else { "lab" });
     let mut config = LabConfig::new(image.qemu, image.kernel, image.initramfs, runtime);
     config.firmware = image.firmware;
+    config.counted_time = counted_time;
     // The lab's processors stand still whenever this host does something else; a clock watchdog takes that for a
     // broken TSC.
     config.kernel_options = "tsc=reliable".to_owned();

@@ -147,6 +147,7 @@ impl<'a> LabMachine<'a> {
                 writeln!(text, "{} {} {} {}", path.display(), meta.len(), meta.mtime(), meta.mtime_nsec());
         }
         let _ = writeln!(text, "{:?} {} {}", config.firmware, config.vcpus, config.memory_mib);
+        let _ = writeln!(text, "{}", config.counted_time);
         let _ = writeln!(text, "{}", self.kernel_command_line());
         Ok(text)
     }
@@ -193,7 +194,12 @@ impl<'a> LabMachine<'a> {
         let config = self.config;
         let mut arguments: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-        add(&["-name", "perfvisor-lab", "-M", "pc", "-cpu", "max", "-accel", "tcg,thread=multi"]);
+        add(&["-name", "perfvisor-lab", "-M", "pc", "-cpu", "max"]);
+        if config.counted_time {
+            add(&["-accel", "tcg,thread=single", "-icount", "shift=0"]);
+        } else {
+            add(&["-accel", "tcg,thread=multi"]);
+        }
         add(&["-smp", &config.vcpus.to_string(), "-m", &format!("{}M", config.memory_mib)]);
         add(&["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot"]);
         add(&["-append", &self.kernel_command_line()]);

@@ -48,6 +48,9 @@ pub struct LabConfig {
     pub vcpus: u32,
     /// Memory.
     pub memory_mib: u32,
+    /// Whether its time goes by the instructions it executes, one a nanosecond, and not by the clock: then timers are the
+    /// same share of all that runs, on a busy host too. Its processors take turns.
+    pub counted_time: bool,
     /// Added to the kernel command line.
     pub kernel_options: String,
     /// The machine powers itself off when no session was connected for so long.
@@ -67,6 +70,7 @@ impl LabConfig {
             runtime_dir,
             vcpus: 2,
             memory_mib: 3072,
+            counted_time: false,
             kernel_options: String::new(),
             idle: Duration::from_secs(120),
             start_timeout: Duration::from_secs(120),

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use images::layout::Layout;
+use images::qemu;
+use images::setup::repository;
 
 use crate::{cargo, setup};
 
@@ -18,6 +21,25 @@ pub(crate) struct Arguments {
     /// The guest's kernel: 6.1 or 6.12
     #[arg(long, default_value = "6.12")]
     kernel: String,
+    /// What to compare, of perf, module, qemu and none: perfvisor by its sources, QEMU with KVM's own vPMU (its packages
+    /// are fetched for it), and no PMU at all
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_value = "perf,module,qemu,none")]
+    systems: Vec<String>,
+    /// Measure how machines start and what their VMMs take, too
+    #[arg(long)]
+    start: bool,
+    /// Measure all, and write BENCHMARKS.md in this repository
+    #[arg(long, conflicts_with = "operations")]
+    write: bool,
+    /// Figures of earlier runs (--json) to go with those of this one, which replace them system by system
+    #[arg(long, value_name = "FILE")]
+    from: Vec<PathBuf>,
+    /// Measure no operation; only show and write those of an earlier run again
+    #[arg(long, requires = "from")]
+    again: bool,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -29,13 +51,26 @@ pub(crate) struct Arguments {
 /// Measures and prints; false when it failed, which it has said.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     setup::run(&setup::Arguments { refresh: false })?;
+    if arguments.systems.iter().any(|system| system == "qemu") {
+        qemu::setup(&Layout::open()?, false)?;
+    }
     let bench = cargo::binaries()?.join("bench");
     println!();
     let mut command = Command::new(&bench);
     command.args(["--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
-    if let Some(path) = &arguments.json {
-        command.arg("--json").arg(path);
+    command.args(["--systems", &arguments.systems.join(",")]);
+    let markdown = arguments.write.then(|| repository().join("BENCHMARKS.md"));
+    let files = [("--json", &arguments.json), ("--page", &arguments.page), ("--markdown", &markdown)];
+    for (option, path) in files {
+        if let Some(path) = path {
+            command.arg(option).arg(path);
+        }
     }
+    arguments.from.iter().for_each(|path| {
+        command.arg("--from").arg(path);
+    });
+    command.args(arguments.again.then_some("--again"));
+    command.args((arguments.start || arguments.write && !arguments.again).then_some("--start"));
     command.args((!arguments.here).then_some("--lab")).args(&arguments.operations);
     let status = command.status().with_context(|| format!("cannot run {}", bench.display()))?;
     Ok(status.success())

@@ -1,0 +1,121 @@
+//! What was aimed at, and whether these results meet it.
+
+use crate::results::{Measured, Operation, Results};
+use crate::start::Start;
+use crate::system::System;
+
+/// One aim for one system.
+pub(crate) struct Aim {
+    pub(crate) aim: String,
+    pub(crate) limit: f64,
+    pub(crate) measured: f64,
+    /// Why it is missed, where that is known.
+    pub(crate) cause: Option<String>,
+    pub(crate) digits: usize,
+}
+
+impl Aim {
+    /// Exits that are others' (a timer's) come in between; a tenth of one in an operation is none of its own.
+    pub(crate) fn is_met(&self) -> bool {
+        let slack = if self.digits == 2 { 0.1 } else { 0.0 };
+        self.measured <= self.limit + slack
+    }
+}
+
+/// Host instructions beyond an unmonitored switch, and of other operations.
+const SWITCH: f64 = 6_000.0;
+const OVERFLOW: f64 = 18_400.0;
+
+/// All aims for which there are figures.
+pub(crate) fn aims(results: &Results) -> Vec<Aim> {
+    let mut aims = Vec::new();
+    for measured in &results.systems {
+        let system = measured.system;
+        if matches!(system, System::Qemu | System::None) {
+            continue;
+        }
+        let mut add = |operation: &str, what: &str, limit, digits, value: Option<f64>, cause| {
+            if let Some(value) = value {
+                let aim = format!("{}, {operation}: {what}", system.title());
+                aims.push(Aim { aim, limit, measured: value, cause, digits });
+            }
+        };
+        let of = |name: &str, value: fn(&Operation) -> Option<f64>| measured.of(name).and_then(value);
+        let nobody = of("switch/nobody", Operation::host_instructions);
+        for name in ["switch/perfctr-1", "switch/perfctr-2", "switch/perfctr-4"] {
+            let extra =
+                of(name, Operation::host_instructions).zip(nobody).map(|(switch, nobody)| switch - nobody);
+            add(
+                name,
+                "instructions of the host beyond those of switch/nobody",
+                SWITCH,
+                0,
+                extra,
+                of_a_switch(measured, name),
+            );
+            add(name, "exits", 1.0, 2, of(name, Operation::exits), None);
+        }
+        for name in ["perfctr/read-own-1", "perfctr/read-own-4", "perfctr/control-1", "perfctr/control-4"] {
+            let cause = name.contains("control").then(|| CONTROL.to_owned());
+            add(name, "exits", 1.0, 2, of(name, Operation::exits), cause);
+        }
+        let name = "perfctr/overflow-to-signal";
+        add(name, "exits", 2.0, 2, of(name, Operation::exits), None);
+        add(name, "instructions of the host", OVERFLOW, 0, of(name, Operation::host_instructions), None);
+    }
+    let perfvisor = |start: &&Start| start.vmm == System::Perf.title();
+    if let Some(start) = results.starts.iter().find(perfvisor) {
+        let mut add = |what: &str, limit, digits, value: Option<f64>| {
+            if let Some(measured) = value {
+                let aim = format!("{}, start: {what}", start.vmm);
+                aims.push(Aim { aim, limit, measured, cause: None, digits });
+            }
+        };
+        let instructions = |spent: crate::start::Spent| spent.host.user + spent.host.kernel;
+        add("instructions of the host, null guest", 3.3e6, 0, start.null_guest.map(instructions));
+        add("instructions of the host, bzImage to its first program", 16e6, 0, start.linux.map(instructions));
+        add(
+            "exits to the VMM, bzImage to its first program",
+            245.0,
+            0,
+            start.linux.map(|spent| spent.host.user_exits),
+        );
+        let bytes = |value: u64| value as f64 / 1e6;
+        add("MB beyond guest RAM (PSS)", 3.1, 3, start.linux.map(|spent| bytes(spent.pss)));
+        add("MB of it anonymous", 0.25, 3, start.linux.map(|spent| bytes(spent.anonymous)));
+    }
+    aims
+}
+
+/// What a switch is made of, where it is beyond its aim: figures of this run.
+fn of_a_switch(measured: &Measured, name: &str) -> Option<String> {
+    let exit = measured.of("cpuid")?.host?.kernel;
+    let switch = measured.of(name)?.host?;
+    let whole = exit.is_finite() && switch.user.is_finite() && switch.kernel.is_finite();
+    whole.then(|| {
+        format!(
+            "{exit:.0} are KVM's for any exit of this processor (cpuid), {:.0} more its way to the VMM and back, \
+             {:.0} the VMM's own",
+            switch.kernel - exit,
+            switch.user
+        )
+    })
+}
+
+const CONTROL: &str = "the guest driver rings the doorbell three times: what counts is stopped, the new set is handed over, and it is started";
+
+/// For a terminal.
+pub(crate) fn text(results: &Results) -> String {
+    let aims = aims(results);
+    if aims.is_empty() {
+        return String::new();
+    }
+    let mut text = "Aims\n\n".to_owned();
+    for aim in aims {
+        let Aim { limit, measured, digits, .. } = aim;
+        let verdict = if aim.is_met() { "met" } else { "MISSED" };
+        text +=
+            &format!("{verdict:<7}{:<88} at most {limit:.digits$}, measured {measured:.digits$}\n", aim.aim);
+    }
+    text + "\n"
+}

@@ -1,0 +1,87 @@
+//! Where is measured: in the lab machine, or on this host.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use images::layout::{LAB_CACHE, Layout};
+
+/// A machine with counters.
+pub(crate) struct Place {
+    lab: bool,
+    /// Where this program is, and those that were built with it.
+    folder: PathBuf,
+    layout: Layout,
+    /// What the lab machine has of this run: some of it takes half a minute to send.
+    sent: RefCell<BTreeSet<String>>,
+}
+
+/// A file or folder for the machine: where it is on this host, and where it goes, below [`FOLDER`].
+pub(crate) type Sent = (PathBuf, String);
+
+/// Where files go in the lab machine.
+const FOLDER: &str = "/bench";
+
+impl Place {
+    pub(crate) fn new(lab: bool) -> Result<Self> {
+        let folder = env::current_exe()?.parent().context("this program is in a folder")?.to_owned();
+        Ok(Self { lab, folder, layout: Layout::open()?, sent: RefCell::default() })
+    }
+
+    /// The cache with kernels, on this host.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// One of this repository's programs, on this host.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        match env::var_os("PERFVISOR") {
+            Some(path) if name == "perfvisor" => path.into(),
+            _ => self.folder.join(name),
+        }
+    }
+
+    /// What is sent, on the machine.
+    pub(crate) fn there(&self, (here, name): &Sent) -> String {
+        if self.lab { format!("{FOLDER}/{name}") } else { here.display().to_string() }
+    }
+
+    /// A series' kernel, on the machine.
+    pub(crate) fn kernel(&self, series: &str) -> Result<PathBuf> {
+        let image = self.layout.kernel(series);
+        let image =
+            image.with_context(|| format!("there is no kernel {series}; {}", self.layout.remedy()))?;
+        if !self.lab {
+            return Ok(image.bzimage);
+        }
+        let inside = image.bzimage.strip_prefix(self.layout.root()).context("the kernel is in the cache")?;
+        Ok(Path::new(LAB_CACHE).join(inside))
+    }
+
+    /// After a failure the machine may be another one.
+    pub(crate) fn forget(&self) {
+        self.sent.borrow_mut().clear();
+    }
+
+    /// `bench WORDS` on the machine, with these files there.
+    pub(crate) fn bench(&self, files: &[Sent]) -> Command {
+        let bench = (self.program("bench"), "bench".to_owned());
+        if !self.lab {
+            return Command::new(bench.0);
+        }
+        let mut command = Command::new(self.program("perfvisor"));
+        // On a busy host more of the lab's timers would come in between.
+        command.env("PERFVISOR_LAB_TIME", "instructions").args(["lab", "exec"]);
+        for sent in files.iter().chain([&bench]) {
+            if !self.sent.borrow_mut().insert(self.there(sent)) {
+                continue;
+            }
+            command.arg("--copy").arg(format!("{}:{}", sent.0.display(), self.there(sent)));
+        }
+        command.args(["--", &self.there(&bench)]);
+        command
+    }
+}

@@ -92,7 +92,16 @@ pub fn count(
             }
         }
     }
-    let read = || cpus.iter().map(|&cpu| global.read(cpu)).collect::<std::io::Result<Vec<_>>>();
+    let read = || {
+        cpus.iter()
+            .map(|&cpu| match global.read(cpu) {
+                Err(e) if e.raw_os_error() == Some(libc::EIO) => {
+                    bail!("counts of CPU {cpu} were lost, for the kernel cleared behind perf; run it again")
+                }
+                state => state.with_context(|| format!("CPU {cpu}")),
+            })
+            .collect::<Result<Vec<_>>>()
+    };
     let before = read()?;
     let begin = Instant::now();
     thread::sleep(interval);

@@ -36,6 +36,7 @@
 
 struct global_cpu {
 	bool on;
+	bool lost;		/* counts, which nobody is to be given wrong */
 	unsigned long loaded;	/* counters that are not empty */
 	u64 evntsel[MAX_COUNTERS];
 	u64 start[MAX_COUNTERS], sum[MAX_COUNTERS];
@@ -63,14 +64,21 @@ static u64 global_now(unsigned int i)
 
 static void global_sample(struct global_cpu *g)
 {
-	u64 now = rdtsc();
+	u64 now = rdtsc(), counted;
 	unsigned int i;
 
 	g->tsc_sum += now - g->tsc_start;
 	g->tsc_start = now;
 	for_each_set_bit(i, &g->loaded, MAX_COUNTERS) {
 		now = global_now(i);
-		g->sum[i] += (now - g->start[i]) & width_mask();
+		counted = (now - g->start[i]) & width_mask();
+		/*
+		 * Not forwards: the kernel has zeroed what perf had used before,
+		 * which it does once, at a switch to a process that may use RDPMC.
+		 */
+		if (counted > width_mask() / 2)
+			g->lost = true;
+		g->sum[i] += counted;
 		g->start[i] = now;
 	}
 }
@@ -206,6 +214,7 @@ static long global_read(void __user *argument)
 {
 	struct perfctr_host_cpu_state state;
 	struct global_cpu *g;
+	bool lost;
 
 	if (copy_from_user(&state, argument, sizeof(state)))
 		return -EFAULT;
@@ -218,9 +227,12 @@ static long global_read(void __user *argument)
 	if (cpu_online(state.cpu))
 		smp_call_function_single(state.cpu, global_read_here, &state, 1);
 	state.tsc = g->tsc_sum;
+	lost = g->lost;
 	memcpy(state.sum, g->sum, sizeof(state.sum));
 	cpus_read_unlock();
 	mutex_unlock(&global_lock);
+	if (lost)
+		return -EIO;
 	return copy_to_user(argument, &state, sizeof(state)) ? -EFAULT : 0;
 }
 
@@ -265,6 +277,7 @@ void global_forget(void)
 	for_each_possible_cpu(cpu) {
 		g = per_cpu_ptr(&global_cpu, cpu);
 		g->loaded = 0;
+		g->lost = false;
 		g->tsc_sum = 0;
 		memset(g->sum, 0, sizeof(g->sum));
 	}

@@ -132,7 +132,10 @@ struct perfctr_host_cpu_state {
 
 /* EINVAL: no such processor or counter, neither USR nor OS; EPERM as above. */
 #define PERFCTR_HOST_CPU_LOAD	_IOW(0xd1, 20, struct perfctr_host_cpu_load)
-/* EINVAL: no such processor. */
+/*
+ * EINVAL: no such processor; EIO: the kernel has cleaned up behind perf meanwhile,
+ * and counts were lost. It does that once: open the file again.
+ */
 #define PERFCTR_HOST_CPU_READ	_IOWR(0xd1, 21, struct perfctr_host_cpu_state)
 
 #endif

@@ -195,6 +195,38 @@ static void global_sleep(int fd)
 	global_counts_on(fd, "global-after-sleep", cpu_read(fd, 1).sum[0]);
 }
 
+/* Rather no counts than wrong ones: see t_dirty(). */
+static void global_dirty(void)
+{
+	struct perfctr_host_cpu_state s = { .cpu = 0 };
+	int go[2], fd;
+	pid_t pid;
+
+	if (pipe(go))
+		die("pipe");
+	pin(0);
+	pid = inheritor(go[0]);
+	fd = global_device();
+	cpu_load(fd, 0, 0, USR | INSNS);
+	LOOP(1000000);
+	check("global-before-clearing", cpu_read(fd, 0).sum[0] >= 2000000, 1);
+	if (write(go[1], "1", 1) != 1)
+		die("pipe");
+	usleep(100000);
+	check("global-cleared", ioctl(fd, PERFCTR_HOST_CPU_READ, &s) ? errno : 0, EIO);
+	close(fd);
+	fd = global_device();
+	cpu_load(fd, 0, 0, USR | INSNS);
+	usleep(100000);
+	check("global-after-clearing", ioctl(fd, PERFCTR_HOST_CPU_READ, &s), 0);
+	close(fd);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	unpin();
+	close(go[0]);
+	close(go[1]);
+}
+
 /* Its end is the end of its counting. */
 static void global_killed(void)
 {
@@ -248,5 +280,6 @@ static void t_global(void)
 	fd = global_device();
 	check("global-new", cpu_read(fd, 1).sum[0] || cpu_read(fd, 1).sum[1], 0);
 	close(fd);
+	global_dirty();
 	global_killed();
 }

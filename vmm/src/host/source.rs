@@ -40,8 +40,9 @@ pub enum Unusable {
 }
 
 impl Source {
-    /// What `--source` asks for. `auto` is perf, unless the module has the host's counters for other machines: one of the
-    /// module's own tests finds an alarm late in some runs (`tests/lab/README.md`), so nobody gets it who did not ask.
+    /// What `--source` asks for. `auto` is perf, unless the module has the host's counters for other machines: the
+    /// module's own test has found an alarm late, for a reason that is only probably mended (`tests/lab/README.md`), so nobody gets
+    /// it who did not ask.
     pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
         let used = pmu_holders::module_is_used();
         match asked {

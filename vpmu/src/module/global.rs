@@ -74,7 +74,8 @@ impl Global {
     /// What `cpu` has counted.
     ///
     /// # Errors
-    /// EINVAL if there is none.
+    /// EINVAL if there is none; EIO if the kernel cleared counters that perf had used before, so that counts were lost:
+    /// it does that once, and the next [`Global`] will do.
     pub fn read(&self, cpu: u32) -> io::Result<CpuState> {
         let mut state = CpuState { cpu, ..CpuState::default() };
         ioctl(&self.file, CPU_READ, &mut state)?;

@@ -45,18 +45,10 @@ const REGISTERS: [(&str, &str); 6] = [
 ];
 
 /// A program at work, and the same without counters.
-const WORKING: [(&str, &str, &str, &str); 6] = [
+const WORKING: [(&str, &str, &str, &str); 3] = [
     ("1 counter, 2 switches each 200,000 instructions", "work/perfctr-1", "work/perf-1", "work/nobody"),
     ("2 counters", "work/perfctr-2", "work/perf-2", "work/nobody"),
     ("4 counters", "work/perfctr-4", "work/perf-4", "work/nobody"),
-    (
-        "a sample each 10,000,000 instructions",
-        "sampled/perfctr-each-10000000",
-        "sampled/perf-each-10000000",
-        "sampled/nobody",
-    ),
-    ("each 1,000,000", "sampled/perfctr-each-1000000", "sampled/perf-each-1000000", "sampled/nobody"),
-    ("each 100,000", "sampled/perfctr-each-100000", "sampled/perf-each-100000", "sampled/nobody"),
 ];
 
 /// What is counted for its accuracy, and how.

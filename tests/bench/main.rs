@@ -86,7 +86,8 @@ fn bench(arguments: &Arguments) -> Result<()> {
         write(path, &markdown::text(&results))?;
     }
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
-    let nothing = results.systems.iter().all(|measured| measured.operations.is_empty());
+    let nothing =
+        results.systems.iter().all(|measured| measured.operations.is_empty() && measured.counts.is_empty());
     ensure!(!nothing || !results.starts.is_empty(), "nothing was measured");
     Ok(())
 }

@@ -32,10 +32,10 @@ pub(super) fn costs() -> Result<()> {
     // The guest's agent may wake up meanwhile.
     let round = cost("spin", "guest", "user")?;
     ensure!((round - 4.0).abs() < 0.01, "a round of the loop has four instructions: {all}");
-    // Timers of guest and host make a few more.
+    // Timers of guest and host make a few more, or fewer where the shorter length had them.
     for (name, what) in [("cpuid", "exits"), ("switch/perfctr-4", "user_exits")] {
         let exits = cost(name, "host", what)?;
-        ensure!((1.0..1.5).contains(&exits), "{name} is one exit: {all}");
+        ensure!((0.99..1.5).contains(&exits), "{name} is one exit: {all}");
     }
     Ok(())
 }

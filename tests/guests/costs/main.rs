@@ -48,9 +48,6 @@ fn operations() -> impl Iterator<Item = Operation> {
         .chain(perf::operations())
         .chain(msr::operations())
         .chain(switch::working())
-        .chain(plain::sampled())
-        .chain(perfctr::sampled())
-        .chain(perf::sampled())
         .chain(switch::without_driver())
 }
 

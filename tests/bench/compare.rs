@@ -29,7 +29,7 @@ const ROWS: [(&str, Option<&str>, Option<&str>); 14] = [
     ("read 1 counter of 4, the cheapest way", Some("perfctr/read-own-4"), None),
     ("set 1 counter anew", Some("perfctr/control-1"), Some("perf/disable-and-enable")),
     ("set 4 counters anew", Some("perfctr/control-4"), None),
-    ("begin and end counting", Some("perfctr/create-and-unlink"), Some("perf/open-and-close")),
+    ("begin and end counting", Some("perfctr/create-control-unlink"), Some("perf/open-and-close")),
     ("overflow to signal and back", Some("perfctr/overflow-to-signal"), None),
     ("overflow to sample", Some("perfctr/overflow-to-sample"), Some("perf/overflow-to-sample")),
 ];

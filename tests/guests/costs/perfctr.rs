@@ -35,7 +35,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         Operation { name: "perfctr/stop-and-start-4", length: 200, prepare: stop_and_start },
         Operation { name: "perfctr/overflow-to-signal", length: 100, prepare: signals },
         Operation { name: "perfctr/overflow-to-sample", length: 100, prepare: samples },
-        Operation { name: "perfctr/create-and-unlink", length: 300, prepare: create_and_unlink },
+        Operation { name: "perfctr/create-control-unlink", length: 300, prepare: create_control_unlink },
     ]
 }
 
@@ -130,11 +130,18 @@ fn stop_and_start() -> Result<Run> {
     }))
 }
 
-fn create_and_unlink() -> Result<Run> {
-    Vperfctr::create().context("no guest driver")?.unlink()?;
-    Ok(Box::new(|n| {
+/// Counting one event, from nothing to nothing.
+fn create_control_unlink() -> Result<Run> {
+    let control = counters(1)?;
+    let once = move || {
+        let state = Vperfctr::create()?;
+        state.control(&control)?;
+        state.unlink()
+    };
+    once().context("no guest driver")?;
+    Ok(Box::new(move |n| {
         for _ in 0..n {
-            Vperfctr::create()?.unlink()?;
+            once()?;
         }
         Ok(())
     }))

@@ -13,6 +13,7 @@ pub(crate) mod inherit;
 mod ioctl;
 pub(crate) mod leak;
 mod lifetime;
+mod loading;
 mod mapping;
 pub(crate) mod overflow;
 mod passed;
@@ -55,6 +56,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         door::CHECKS,
         registers::CHECKS,
         forbidden::CHECKS,
+        loading::CHECKS,
     ]
     .into_iter()
     .flatten()

@@ -25,6 +25,7 @@ mod forked;
 mod fuzz;
 mod interrupting;
 mod kernel_log;
+mod loaded;
 mod low_level;
 mod measured;
 mod older;

@@ -1,11 +1,9 @@
 //! CPUs on which counters may not be used. No guest has any, so the driver is loaded anew with the parameter that
 //! says so, and once more without it.
 
-#![allow(unsafe_code)] // Loading modules, and waiting for a signal.
+#![allow(unsafe_code)] // Waiting for a signal.
 
-use std::ffi::{CString, c_int};
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,55 +17,11 @@ use tests::workload::spin;
 use crate::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{SIGNAL, twice};
+use crate::loaded::Loaded;
 use crate::measured::{INSTRUCTIONS_AT, Measured, control};
 use crate::older;
 
 pub(super) const CHECKS: &[Check] = &[Check { name: "forbidden-cpus", run: checks }];
-
-/// The image's list of modules: a path and parameters, one to a line.
-const MODULES: &str = "/lib/perfvisor/modules.load";
-
-/// The driver with a parameter; without it at the end.
-struct Loaded(File);
-
-impl Loaded {
-    fn with(parameter: &str) -> Result<Self> {
-        let list = fs::read_to_string(MODULES).with_context(|| format!("reading {MODULES}"))?;
-        let mut paths = list.lines().filter_map(|line| line.split_whitespace().next());
-        let path = paths.find(|path| path.ends_with("/perfctr.ko")).context("it has no perfctr.ko")?;
-        let loaded = Self(File::open(path).with_context(|| format!("opening {path}"))?);
-        loaded.again(parameter)?;
-        Ok(loaded)
-    }
-
-    fn again(&self, parameter: &str) -> Result<()> {
-        let parameter = CString::new(parameter)?;
-        // Descriptors and threads that have just ended may hold it a moment longer.
-        for _ in 0..100 {
-            // SAFETY: a name that ends with 0.
-            let done =
-                unsafe { libc::syscall(libc::SYS_delete_module, c"perfctr".as_ptr(), libc::O_NONBLOCK) };
-            let reason = std::io::Error::last_os_error().raw_os_error();
-            if done == 0 || reason == Some(libc::ENOENT) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        // SAFETY: an open file and parameters that end with 0.
-        let done =
-            unsafe { libc::syscall(libc::SYS_finit_module, self.0.as_raw_fd(), parameter.as_ptr(), 0) };
-        ensure!(done == 0, "cannot load the driver anew: {}", std::io::Error::last_os_error());
-        Ok(())
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        if let Err(error) = self.again("") {
-            eprintln!("pmctest: {error:#}: what follows will fail");
-        }
-    }
-}
 
 fn checks() -> Result<()> {
     if Driver::query()?.cpus.iter().count() < 2 {

@@ -72,12 +72,18 @@ fn mount_all() {
     }
 }
 
-/// An initramfs without a console node gives PID 1 no open files at all; the node is there once /dev is mounted.
+/// An initramfs without a console node gives PID 1 no open files at all; the node is there once /dev is mounted. A
+/// console that cannot be written to (a serial port without its interrupt: EIO) must not be the end of PID 1, whose
+/// every word there would be a panic.
 fn use_console() -> io::Result<()> {
     let console = OpenOptions::new().read(true).write(true).open("/dev/console")?;
     dup2_stdin(&console)?;
-    dup2_stdout(&console)?;
-    Ok(dup2_stderr(&console)?)
+    let output = match rustix::io::write(&console, b"") {
+        Ok(_) => console,
+        Err(_) => OpenOptions::new().write(true).open("/dev/kmsg")?,
+    };
+    dup2_stdout(&output)?;
+    Ok(dup2_stderr(&output)?)
 }
 
 /// Sets IFF_UP on interface 1, which is always the loopback, by an RTM_NEWLINK message.

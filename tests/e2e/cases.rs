@@ -37,6 +37,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("lab-counters", lab_counters::count_exactly),
     ("benchmark", benchmark::costs),
     ("host-module-alone", host_module::by_itself),
+    ("host-module-sleep", host_module::across_sleep),
     ("host-module-and-perf", host_module::conflicts),
     ("host-module-global", host_module::global),
     ("kvm-same-numbers", kvm::same_numbers),

@@ -32,10 +32,20 @@ fn script(words: &str) -> String {
     format!("cat > /tmp/module.$$ && chmod +x /tmp/module.$$ && /tmp/module.$$ {words}")
 }
 
-/// Each of its lines is one comparison for equality.
+/// All but what the next does.
 pub(super) fn by_itself() -> Result<()> {
+    passes("")
+}
+
+/// The lab machine sleeps (ACPI S3) while the module counts.
+pub(super) fn across_sleep() -> Result<()> {
+    passes("sleep global-sleep")
+}
+
+/// Each of the program's lines is one comparison for equality.
+fn passes(parts: &str) -> Result<()> {
     let program = program(&tempfile::tempdir()?)?;
-    let ended = perfvisor::run(["lab", "exec", "--", "sh", "-c", &script("")], &program, BOOT_LIMIT)?;
+    let ended = perfvisor::run(["lab", "exec", "--", "sh", "-c", &script(parts)], &program, BOOT_LIMIT)?;
     let said = String::from_utf8_lossy(&ended.stdout);
     let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
     ensure!(others.is_empty(), "{} checks passed, but:\n{}{}", ok.len(), others.join("\n"), ended.stderr);

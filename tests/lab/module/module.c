@@ -75,6 +75,7 @@ static void die(const char *what)
 static const struct {
 	const char *name;
 	void (*run)(void);
+	int by_name;		/* only where it is asked for */
 } parts[] = {
 	{ "errors", t_errors },
 	{ "mappings", t_mappings },
@@ -87,10 +88,11 @@ static const struct {
 	{ "dirty", t_dirty },
 	{ "secret", t_secret },
 	{ "hotplug", t_hotplug },
-	{ "sleep", t_sleep },
+	{ "sleep", t_sleep, 1 },
 	{ "killed", t_killed },
 	{ "closed", t_closed },
 	{ "global", t_global },
+	{ "global-sleep", t_global_sleep, 1 },
 	{ "unload", t_unload },
 };
 
@@ -159,7 +161,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "busy"))
 		busy();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-		int wanted = argc < 2;
+		int wanted = argc < 2 && !parts[i].by_name;
 
 		for (int a = 1; a < argc; a++)
 			wanted |= !strcmp(argv[a], parts[i].name);

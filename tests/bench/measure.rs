@@ -1,7 +1,7 @@
 //! Measuring a command, by counters of the machine it runs on, between the marks it gives.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -86,15 +86,20 @@ pub(crate) fn lines(from: impl BufRead) -> Result<Vec<Line>> {
         .collect()
 }
 
-/// `bench measure SIDE --by INSTRUMENT -- CMD..`
-pub(crate) fn run(side: Side, instrument: Instrument, command: &[String]) -> Result<()> {
-    let mut counters = Counters::open(instrument, side)?;
-    let mut child = Command::new(&command[0])
+/// The command, with pipes to it and from it.
+pub(crate) fn started(command: &[String]) -> Result<Child> {
+    Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| command[0].clone())?;
+        .with_context(|| command[0].clone())
+}
+
+/// `bench measure SIDE --by INSTRUMENT -- CMD..`
+pub(crate) fn run(side: Side, instrument: Instrument, command: &[String]) -> Result<()> {
+    let mut counters = Counters::open(instrument, side)?;
+    let mut child = started(command)?;
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         bail!("no pipes")
     };

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::arguments::Arguments;
 use crate::counters::{Counters, Instrument};
 use crate::images;
-use crate::measure::{Cost, Side};
+use crate::measure::{Cost, Side, started};
 use crate::place::{Place, Sent};
 use crate::system::{Qemu, System};
 
@@ -55,12 +55,7 @@ pub(crate) struct Spent {
 pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     let mut host = Counters::open(Instrument::Perf, Side::Host)?;
     let mut guest = Counters::open(Instrument::Perf, Side::Guest)?;
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| command[0].clone())?;
+    let mut child = started(command)?;
     let mut output = child.stdout.take().context("no pipe")?;
     let mut said = Vec::new();
     let mut buffer = [0; 4096];

@@ -15,6 +15,7 @@
 //! perfvisor or the lab's images the tests fail, saying what to run. Checks that a guest's kind has no use for are listed
 //! as not run, each with the reason.
 
+mod answers;
 mod boot;
 mod case;
 mod cases;

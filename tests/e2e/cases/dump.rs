@@ -14,11 +14,11 @@ use tests::counts;
 
 pub(crate) const CASE: Case = Case { name: "dump", limit: Duration::from_secs(300), guest, answer, tests };
 
-const RUNNING: &str = "running";
+pub(super) const RUNNING: &str = "running";
 const SETTLED: &str = "settled";
 
 /// What must be counted between two dumps: a fraction of a second's worth even in the slowest lab.
-const GROWTH: u64 = 100_000;
+pub(super) const GROWTH: u64 = 100_000;
 
 /// A program runs while the host looks, is killed, and its counts are printed; then nothing runs while the host looks.
 fn guest(_: &Setting) -> String {

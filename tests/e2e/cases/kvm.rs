@@ -9,6 +9,7 @@ use images::layout::Layout;
 use tests::counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
+use super::dump::{GROWTH, RUNNING};
 use super::{PERFEX, pmctest};
 use crate::case::{Case, Evidence, Setting, Waiting, single};
 use crate::dump::Dump;
@@ -20,10 +21,6 @@ pub(crate) const DUMP: Case =
 
 /// An overflow interrupt is some exits to KVM, and each NMI of the guest's writes LVTPC again.
 pub(crate) const PMCTEST: Case = Case { limit: Duration::from_secs(800), ..pmctest::CASE };
-
-const RUNNING: &str = "running";
-/// What must be counted between two dumps: a fraction of a second's worth even in the slowest lab.
-const GROWTH: u64 = 100_000;
 
 fn guest(_: &Setting) -> String {
     format!(

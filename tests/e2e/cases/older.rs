@@ -8,6 +8,7 @@ use tests::counts::Counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::{PERFEX, differ_exactly};
+use crate::answers::{self, Answers};
 use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
 
 pub(crate) const CASE: Case =
@@ -38,8 +39,7 @@ fn guest(_: &Setting) -> String {
         "papi-zero_fork".to_owned(),
         "papi-zero_pthreads".to_owned(),
     ];
-    let run = |(name, line): (&str, String)| format!("echo '@ {name}'\n{line}\necho \"@ ended with $?\"\n");
-    PROGRAMS.into_iter().zip(lines).map(run).collect()
+    answers::script(PROGRAMS.into_iter().zip(lines))
 }
 
 fn tests() -> Vec<Test> {
@@ -60,12 +60,7 @@ fn tests() -> Vec<Test> {
 
 /// What a program printed, if it ended with 0.
 fn said<'a>(evidence: &'a Evidence, name: &str) -> Result<&'a str> {
-    let begin = format!("@ {name}\n");
-    let (_, said) = evidence.output.split_once(&begin).with_context(|| format!("{name} did not run"))?;
-    let (said, status) =
-        said.split_once("@ ended with ").with_context(|| format!("{name} did not end:\n{said}"))?;
-    ensure!(status.lines().next() == Some("0"), "{name} did not end with 0:\n{said}");
-    Ok(said)
+    Answers::of(evidence)?.said(name, 0)
 }
 
 /// The verdict of PAPI's own test, and what it printed.

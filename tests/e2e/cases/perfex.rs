@@ -1,7 +1,6 @@
 //! What perfex takes and gives beyond the classic: names, JSON, repeated runs. All counts of one program, which must be
 //! the same however they are asked for.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +9,8 @@ use tests::counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
-use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::answers::{self, Answers};
+use crate::case::{Case, Setting, Test, nothing_asked};
 
 pub(crate) const CASE: Case =
     Case { name: "perfex-counts", limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
@@ -68,10 +68,7 @@ fn family(children: [&str; 2]) -> String {
 }
 
 fn guest(_: &Setting) -> String {
-    lines()
-        .into_iter()
-        .map(|(name, line)| format!("echo '@ {name}'\n{line}\necho \"@ ended with $?\"\n"))
-        .collect()
+    answers::script(lines())
 }
 
 fn tests() -> Vec<Test> {
@@ -90,30 +87,7 @@ fn tests() -> Vec<Test> {
     ]
 }
 
-/// What each line printed, and its status.
-struct Answers<'a>(BTreeMap<&'a str, (&'a str, &'a str)>);
-
-impl<'a> Answers<'a> {
-    fn of(evidence: &'a Evidence) -> Result<Self> {
-        let mut answers = BTreeMap::new();
-        let mut rest = evidence.output.as_str();
-        while let Some((name, after)) = rest.strip_prefix("@ ").and_then(|rest| rest.split_once('\n')) {
-            let (said, after) =
-                after.split_once("@ ended with ").with_context(|| format!("{name} did not end"))?;
-            let (status, after) = after.split_once('\n').context("no status")?;
-            answers.insert(name, (said, status));
-            rest = after;
-        }
-        Ok(Self(answers))
-    }
-
-    /// What it printed, if it ended with `status`.
-    fn said(&self, name: &str, status: i32) -> Result<&'a str> {
-        let (said, ended) = self.0.get(name).with_context(|| format!("{name} did not run"))?;
-        ensure!(*ended == status.to_string(), "{name} ended with {ended}, expected {status}:\n{said}");
-        Ok(said)
-    }
-
+impl Answers<'_> {
     fn document(&self, name: &str, status: i32) -> Result<Value> {
         let said = self.said(name, status)?;
         let document: Value =

@@ -43,12 +43,15 @@
 #define EVNTSEL_OS	BIT(17)
 
 /*
- * Such a counter goes on counting on the way from here back to what was
- * interrupted. If it overflowed on that way, the thread, and its CPU, would
- * never do anything else. So its next overflow is looked for that many events
- * later at least; periods that end before are counted in lost.
+ * Such counters go on counting on the way from here back to what was
+ * interrupted. If one overflowed on that way, the thread, and its CPU, would
+ * never do anything else. So after a look no overflow of theirs is looked for
+ * within that many events; periods that end before are counted in lost. With
+ * the kernel's own checkers the way is many times as long.
  */
-#define KERNEL_EVENTS_MIN	BIT(15)
+#define KERNEL_EVENTS_MIN						\
+	(IS_ENABLED(CONFIG_KASAN) || IS_ENABLED(CONFIG_PROVE_LOCKING) ?	\
+	 1 << 20 : 1 << 15)
 
 /*
  * How often counter @i has overflowed since it was looked at. If it has, the
@@ -60,17 +63,29 @@ static u64 vperfctr_count_overflows(struct vperfctr *state, unsigned int i)
 	struct perfctr_cpu_state *page = state->counters.page;
 	const u32 period = -control->ireset[i];
 	u64 *due = &state->samples.due[i];
-	u64 overflows, left;
+	u64 overflows;
 
 	if (page->pmc[i].sum < *due)
 		return 0;
 	overflows = div_u64(page->pmc[i].sum - *due, period) + 1;
 	*due += overflows * period;
-	left = *due - page->pmc[i].sum;
-	if (control->evntsel[i] & EVNTSEL_OS)
-		left = max_t(u64, left, KERNEL_EVENTS_MIN);
-	page->pmc[i].start = -left;
+	page->pmc[i].start = page->pmc[i].sum - *due;
 	return overflows;
+}
+
+/* Of all counters: one overflow after the other would be a way without an end. */
+static void vperfctr_keep_apart(struct door_state *counters)
+{
+	struct perfctr_cpu_state *page = counters->page;
+	unsigned int i;
+
+	for (i = counters->control.nractrs;
+	     i < perfctr_cstatus_nrctrs(counters->cstatus); i++)
+		if (counters->control.evntsel[i] & EVNTSEL_OS)
+			page->pmc[i].start = min_t(s32, page->pmc[i].start,
+						   -KERNEL_EVENTS_MIN);
+	/* They do not go on where they were suspended. */
+	page->k1.isuspend_cpu = -1;
 }
 
 static u64 vperfctr_user_pc(void)
@@ -126,6 +141,7 @@ void vperfctr_sample(struct door_state *counters)
 	}
 	if (!mask)
 		return;
+	vperfctr_keep_apart(counters);
 	if (state->si_signo)
 		counters->overflow |= mask;
 

@@ -31,6 +31,7 @@ const CHECKS: &[Check] = &[
     Check { name: "samples-lost", run: lost },
     Check { name: "samples-short-periods", run: short_periods },
     Check { name: "samples-of-the-kernel", run: of_the_kernel },
+    Check { name: "samples-of-the-kernel-together", run: of_the_kernel_together },
     Check { name: "samples-and-signal", run: and_signal },
     Check { name: "samples-disturb-nothing", run: disturb_nothing },
     Check { name: "samples-new-control", run: new_control },
@@ -153,6 +154,34 @@ fn of_the_kernel() -> Result<()> {
         let foreign = samples.records.iter().find(|record| record.pc == 0 || record.pc >> 47 != 0);
         ensure!(foreign.is_none(), "period {period}: no program counter of a program: {foreign:?}");
     }
+    Ok(())
+}
+
+/// Counters of the kernel that overflow one after the other are looked at together: else the thread might do nothing but
+/// be interrupted.
+fn of_the_kernel_together() -> Result<()> {
+    /// As in the driver's `samples.c`.
+    const APART: u64 = 1 << 15;
+    const PERIODS: [u32; 4] = [32_771, 35_023, 37_003, 39_019];
+    let mut sampled = Sampled::new(ORDER)?;
+    let control =
+        (0..).zip(PERIODS).fold(ControlBuilder::new().flags(flag::SAMPLES), |builder, (pmc, period)| {
+            builder.i_mode(interrupting(KERNEL_INSTRUCTIONS, pmc), period)
+        });
+    sampled.state.control(&control.build()?)?;
+    for _ in 0..10_000 {
+        let _ = rustix::process::getppid();
+    }
+    sampled.state.stop()?;
+    let (sums, records) = (sampled.state.sums()?, sampled.drain());
+    let events = sums.pmc[0];
+    equal("counts of one event", &sums.pmc[..4], &[events; 4])?;
+    ensure!(events >= 1_000_000, "{events} events");
+    let whole: u64 = PERIODS.into_iter().map(|period| events / u64::from(period)).sum();
+    let recorded: u64 = records.iter().map(|record| u64::from(record.mask.count_ones())).sum();
+    equal("overflows in samples, and lost ones", recorded + sampled.buffer.lost(), whole)?;
+    let (looks, most) = (records.len() as u64, events / APART + 1);
+    ensure!(looks > 20 && looks <= most, "{looks} samples of {events} events, not more than {most}");
     Ok(())
 }
 

@@ -117,11 +117,12 @@ fn sleeps(rounds: u32) -> Result<()> {
         interrupted.state.stop()?;
         let (at_the_end, count) = (interrupted.seen(), interrupted.state.sums()?.pmc[0]);
         let signals = before_the_end.signals + at_the_end.signals;
-        equal(
-            &format!("signals with period {period}, after {count} instructions"),
-            signals,
-            u64::from(count >= u64::from(period)),
-        )?;
+        ensure!(
+            signals == u64::from(count >= u64::from(period)),
+            "round {round}, period {period}, {count} instructions, sleep cut short: {cut}; seen before the stop \
+             {before_the_end:?}, at the stop {at_the_end:?}, state {:?}",
+            interrupted.page()?
+        );
         equal("strange signals", before_the_end.strange + at_the_end.strange, 0)?;
         told += signals;
         cut_short += u64::from(cut);

@@ -18,10 +18,9 @@
  */
 #define DOOR_RETRIES	3
 
-/* What is attached to this CPU, or NULL. */
-static DEFINE_PER_CPU(struct door_state *, door_here);
+DEFINE_PER_CPU(struct door_state *, door_here);
 
-static int door_ring(struct door_page *page, u64 op)
+int door_ring(struct door_page *page, u64 op)
 {
 	lockdep_assert_irqs_disabled();
 	/* What an operation does not get to must not tell of the one before. */
@@ -59,17 +58,6 @@ bool door_runs(const struct door_state *state)
 	       (!state->stopped || perfctr_cstatus_has_tsc(state->cstatus));
 }
 
-/*
- * perfctr 2.6's library for x86-64 reads with RDPMC, whether or not there is
- * such an instruction, unless the TSC seems off: then it asks the driver.
- */
-static u32 door_shown(const struct door_state *state, u32 cstatus)
-{
-	if (state->no_rdpmc && perfctr_cstatus_nrctrs(cstatus))
-		cstatus &= ~PERFCTR_CSTATUS_TSC;
-	return cstatus;
-}
-
 /* From the next resume on only the TSC runs, if it is in the control. */
 void door_stop(struct door_state *state)
 {
@@ -90,88 +78,18 @@ bool door_interrupts(const struct door_state *state)
 	return !state->stopped && perfctr_cstatus_has_ictrs(state->cstatus);
 }
 
-/*
- * To try the events of a control, the VMM may have to end the period of what is
- * attached here and begin it anew.
- */
-static int door_ring_control(struct door_page *page)
-{
-	struct door_state *here = this_cpu_read(door_here);
-	int err;
-
-	if (here)
-		door_change(here);
-	err = door_ring(page, DOOR_UPDATE_CONTROL);
-	if (here)
-		door_changed(here);
-	return err;
-}
-
-static int door_send_control(struct door_state *state)
-{
-	struct door_page *page = this_cpu_read(door_page);
-	int err;
-
-	page->next = state->gpa;
-	page->control = state->control;
-	err = door_ring_control(page);
-	if (!err) {
-		state->id = page->id;
-		state->cstatus = state->page->cstatus;
-	}
-	return err;
-}
-
-/* Have the state's control validated and named, and the page set up. */
-int door_update_control(struct door_state *state)
-{
-	int err;
-
-	door_change(state);
-	err = native() ? native_update_control(state) : door_send_control(state);
-	if (!err)
-		state->page->cstatus = door_shown(state, state->cstatus);
-	door_changed(state);
-	return err;
-}
-
 static u64 door_id(const struct door_state *state)
 {
 	return state->stopped ? state->tsc_id : state->id;
 }
 
-/*
- * Tell the VMM a control that it has forgotten, or that of a TSC alone for the
- * first time. Without naming the page: i-mode counters keep their starts.
- */
-static int door_tell_again(struct door_state *state)
-{
-	struct door_page *page = this_cpu_read(door_page);
-	int err;
-
-	page->next = 0;
-	if (state->stopped)
-		page->control = (struct perfctr_cpu_control){ .tsc_on = 1 };
-	else
-		page->control = state->control;
-	err = door_ring_control(page);
-	if (err)
-		return err;
-	if (state->stopped) {
-		state->tsc_id = page->id;
-	} else {
-		state->id = page->id;
-		state->page->k1.id = page->id;
-	}
-	return 0;
-}
-
 /* A period of @state is over: what the VMM said of it. */
-static void door_period_ended(struct door_state *state, u32 overflow)
+void door_period_ended(struct door_state *state, u32 overflow)
 {
 	state->attached = false;
 	this_cpu_write(door_here, NULL);
-	pmi_disarm(overflow);
+	if (overflow)
+		pmi_is_late();
 	if (state->sampling) {
 		vperfctr_sample(state);
 	} else if (overflow) {
@@ -187,11 +105,13 @@ static int door_detach(struct door_state *state)
 
 	if (native()) {
 		door_period_ended(state, native_suspend(state));
+		pmi_disarm();
 		return 0;
 	}
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SUSPEND);
 	door_period_ended(state, page->overflow_prev);
+	pmi_disarm();
 	return page->lost_prev ? -EIO : err;
 }
 
@@ -206,11 +126,16 @@ void door_suspend(struct door_state *state)
 	door_changed(state);
 }
 
-/* Counting half of the counters is not counting: all or none. */
-static int door_attached(struct door_state *state, u32 lost)
+void door_attached(struct door_state *state)
 {
 	state->attached = true;
 	this_cpu_write(door_here, state);
+}
+
+/* Counting half of the counters is not counting: all or none. */
+static int door_begun(struct door_state *state, u32 lost)
+{
+	door_attached(state);
 	if (!lost)
 		return 0;
 	door_detach(state);
@@ -228,14 +153,14 @@ static int door_attach(struct door_state *state)
 		pmi_arm();
 	if (native()) {
 		native_resume(state);
-		return door_attached(state, 0);
+		return door_begun(state, 0);
 	}
 	for (tries = 0; ; tries++) {
 		page->next = state->gpa;
 		page->next_id = door_id(state);
 		err = door_ring(page, DOOR_RESUME);
 		if (!err)
-			return door_attached(state, page->lost);
+			return door_begun(state, page->lost);
 		if (err != -EAGAIN || tries == DOOR_RETRIES) {
 			err = -EIO;
 			break;
@@ -244,7 +169,7 @@ static int door_attach(struct door_state *state)
 		if (err)
 			break;
 	}
-	pmi_disarm(0);
+	pmi_disarm();
 	return err;
 }
 
@@ -294,6 +219,7 @@ void door_sample(struct door_state *state)
 	else if (err == -EAGAIN)	/* added up, but not begun anew */
 		err = 0;
 	door_period_ended(state, overflow);
+	pmi_disarm();
 	if (!err && lost)
 		err = -EIO;
 	if (!err && door_runs(state))
@@ -324,12 +250,13 @@ static int door_switch_pages(struct door_state *prev, struct door_state *next)
 		door_lost(prev, err);
 		fallthrough;
 	case 0:
-		if (door_interrupts(next))
-			pmi_arm();
-		return door_attached(next, page->lost);
+		if (!door_interrupts(next))
+			pmi_disarm();
+		return door_begun(next, page->lost);
 	case -EAGAIN:		/* says nothing of @prev, which is suspended */
 		return door_resume(next);
 	default:
+		pmi_disarm();
 		door_lost(prev, err);
 		return -EIO;
 	}

@@ -25,8 +25,9 @@
 #define DOOR_MSR_RDPMC_FIXED	0x60
 #define DOOR_RDPMC_FIXED_COUNT	0x10
 
-/* Flag of DOOR_LEAF_COUNTERS: RDPMC faults here, and these registers exist. */
-#define DOOR_RDPMC_WINDOW	1
+/* Flags of DOOR_LEAF_COUNTERS. */
+#define DOOR_RDPMC_WINDOW	1	/* RDPMC faults, and these registers exist */
+#define DOOR_HAS_CONTROL	2	/* there is DOOR_CONTROL */
 
 #define DOOR_PAGE_VALID		1ULL
 
@@ -36,6 +37,7 @@
 #define DOOR_RESUME		3
 #define DOOR_SWITCH		4
 #define DOOR_SAMPLE		5
+#define DOOR_CONTROL		6	/* suspend, update control, resume */
 
 /* Shared with the VMM, one for each CPU. */
 struct door_page {
@@ -83,6 +85,7 @@ struct door_state {
 
 /* door_cpu.c */
 DECLARE_PER_CPU(struct door_page *, door_page);
+extern bool door_has_control;
 
 bool door_is_there(void);
 int door_init(struct perfctr_info *info);
@@ -100,12 +103,24 @@ bool door_interrupts(const struct door_state *state);
 void door_stop(struct door_state *state);
 void door_start(struct door_state *state);
 
+/* What is attached to this CPU, or NULL. */
+DECLARE_PER_CPU(struct door_state *, door_here);
+int door_ring(struct door_page *page, u64 op);
+void door_attached(struct door_state *state);
+void door_period_ended(struct door_state *state, u32 overflow);
+
+/* door_control.c: giving states their controls; interrupts must be off */
+int door_update_control(struct door_state *state);
+int door_control(struct door_state *state,
+		 const struct perfctr_cpu_control *control, bool at_once);
+int door_tell_again(struct door_state *state);
+u32 door_shown(const struct door_state *state, u32 cstatus);
+
 /* sequence.c: around changes of a page that may be mapped; they nest */
 void door_change(struct door_state *state);
 void door_changed(struct door_state *state);
 
-/* The operations. Interrupts must be off. */
-int door_update_control(struct door_state *state);
+/* The other operations. Interrupts must be off. */
 int door_resume(struct door_state *state);
 void door_suspend(struct door_state *state);
 void door_sample(struct door_state *state);

@@ -18,6 +18,8 @@
 
 static u32 door_msr __ro_after_init;
 static enum cpuhp_state door_cpuhp __ro_after_init;
+/* Whether the VMM knows DOOR_CONTROL; CPUID is an exit. */
+bool door_has_control __ro_after_init;
 DEFINE_PER_CPU(struct door_page *, door_page);
 
 /*
@@ -102,6 +104,7 @@ static int __init door_detect(struct perfctr_info *info)
 	}
 	info->counters = cpuid_eax(DOOR_LEAF_COUNTERS);
 	info->cpu_khz = cpuid_ecx(DOOR_LEAF_COUNTERS);
+	door_has_control = cpuid_edx(DOOR_LEAF_COUNTERS) & DOOR_HAS_CONTROL;
 	return 0;
 }
 

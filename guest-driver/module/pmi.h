@@ -20,11 +20,15 @@ static inline void pmi_arm(void)
 	this_cpu_write(pmi_cpu.armed, true);
 }
 
-/* After they were detached. */
-static inline void pmi_disarm(bool overflow)
+/* They have overflowed. */
+static inline void pmi_is_late(void)
 {
-	if (overflow)
-		this_cpu_write(pmi_cpu.late, true);
+	this_cpu_write(pmi_cpu.late, true);
+}
+
+/* After they were detached, and nothing else that interrupts was attached. */
+static inline void pmi_disarm(void)
+{
 	this_cpu_write(pmi_cpu.armed, false);
 }
 

@@ -7,7 +7,6 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/bits.h>
 #include <linux/err.h>
 #include <linux/file.h>
 #include <linux/irqflags.h>
@@ -15,15 +14,12 @@
 #include <linux/pid.h>
 #include <linux/printk.h>
 #include <linux/sched/task.h>
-#include <linux/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "forbidden.h"
 #include "global.h"
-#include "native.h"
-#include "pmi.h"
 #include "vperfctr.h"
 
 struct vperfctr *vperfctr_new(gfp_t gfp)
@@ -142,120 +138,6 @@ long vperfctr_open(int tid, int creat, bool no_rdpmc)
 		fd = vperfctr_open_task(task, creat, no_rdpmc);
 	put_task_struct(task);
 	return fd;
-}
-
-/* Stop what runs, replace the control, reset sums, and start what it enables. */
-static int vperfctr_set_control(struct vperfctr *state,
-				const struct vperfctr_control *control)
-{
-	struct door_state *counters = &state->counters;
-	struct perfctr_cpu_state *page = counters->page;
-	unsigned int i, nrctrs;
-	int err;
-
-	if (counters->attached)
-		door_suspend(counters);
-	/* Of the settings that end here; another thread tells itself later. */
-	if (vperfctr_is_own(state))
-		vperfctr_tell(state);
-	vperfctr_leave(state);
-	counters->enabled = false;
-	counters->stopped = false;
-	counters->sampling = control->flags & VPERFCTR_CONTROL_SAMPLES;
-	state->flags = 0;
-	page->cstatus = 0;
-	if (counters->error)
-		return -EIO;
-	if (control->cpu_control.nrictrs && !pmi_available())
-		return -EPERM;
-	if (control->flags & ~VPERFCTR_CONTROL_FLAGS)
-		return -EINVAL;
-	/* A child could not tell whose signal that is, nor call iresume. */
-	if (control->cpu_control.nrictrs &&
-	    control->flags & VPERFCTR_CONTROL_INHERIT)
-		return -EINVAL;
-
-	counters->control = control->cpu_control;
-	err = door_update_control(counters);
-	if (err)
-		return err;
-	if (!perfctr_cstatus_enabled(page->cstatus)) {
-		state->flags = control->flags;
-		return 0;
-	}
-	/* 0 is no signal: the counters stop, and the mapped page shows it. */
-	if (door_interrupts(counters) && !valid_signal(control->si_signo)) {
-		page->cstatus = 0;
-		return -EINVAL;
-	}
-
-	state->si_signo = control->si_signo;
-	state->flags = control->flags;
-	if (!perfctr_cstatus_has_tsc(counters->cstatus))
-		page->tsc_sum = 0;
-	nrctrs = perfctr_cstatus_nrctrs(page->cstatus);
-	for (i = 0; i < min_t(unsigned int, nrctrs, PERFCTR_MAX_COUNTERS); i++)
-		if (!(control->preserve & BIT(i)))
-			page->pmc[i].sum = 0;
-	if (counters->sampling)
-		vperfctr_samples_begin(state);
-	vperfctr_restart_children(state, control->preserve);
-
-	if (vperfctr_is_own(state)) {
-		if (forbidden_here(counters)) {
-			forbidden_stop(state);
-			return 0;
-		}
-		err = door_resume(counters);
-		if (err) {
-			page->cstatus = 0;
-			return err;
-		}
-		if (native())
-			native_allow_rdpmc();
-		vperfctr_begin_sampling();
-	}
-	/* Another thread's are resumed when it is. */
-	counters->enabled = true;
-	return 0;
-}
-
-/* The mapped page shows the old settings and sums, or the new. */
-static int vperfctr_change_control(struct vperfctr *state,
-				   const struct vperfctr_control *control)
-{
-	int err;
-
-	door_change(&state->counters);
-	err = vperfctr_set_control(state, control);
-	door_changed(&state->counters);
-	return err;
-}
-
-/* @unreadable: why there is no @control. Who may not control is told that first. */
-long vperfctr_do_control(struct vperfctr *state,
-			 const struct vperfctr_control *control, int unreadable)
-{
-	unsigned long flags;
-	long err = 0;
-
-	if (!unreadable && (control->cpu_control.nractrs ||
-			    control->cpu_control.nrictrs))
-		err = forbidden_avoid(state);
-	if (!err)
-		err = vperfctr_begin(state, &flags);
-	if (!err) {
-		if (!state->owner)
-			err = -ESRCH;
-		else if (unreadable)
-			err = unreadable;
-		else
-			err = vperfctr_change_control(state, control);
-		vperfctr_end(state, flags);
-		vperfctr_forget_root(state);
-		forbidden_tell(state);
-	}
-	return err;
 }
 
 long vperfctr_control(int fd, const struct vperfctr_control __user *ucontrol)

@@ -90,12 +90,14 @@ long vperfctr_unlink(int fd);
 long vperfctr_iresume(int fd);
 long vperfctr_read(int fd, struct perfctr_sum_ctrs __user *usum,
 		   struct vperfctr_control __user *ucontrol);
-long vperfctr_do_control(struct vperfctr *state,
-			 const struct vperfctr_control *control, int unreadable);
 long vperfctr_do_unlink(struct vperfctr *state);
 long vperfctr_do_iresume(struct vperfctr *state);
 long vperfctr_do_read(struct vperfctr *state, struct perfctr_sum_ctrs *sum,
 		      struct vperfctr_control *control);
+
+/* control.c: what a control means */
+long vperfctr_do_control(struct vperfctr *state,
+			 const struct vperfctr_control *control, int unreadable);
 
 /* link.c: states and their threads */
 void vperfctr_link_init(struct vperfctr *state);

@@ -175,7 +175,7 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
     writeln!(
         out,
         "  door       control {}, suspend {}, resume {}, switch {}, sample {}, retries {}, errors {}",
-        door.update_control,
+        door.update_control + door.control,
         door.suspend,
         door.resume,
         door.switch,

@@ -45,6 +45,7 @@ pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
     let facts = config.model.facts();
     // Those that this host has something to count with.
     let fixed = config.model.cpuid(config.host).architectural.map_or(0, |[_, _, _, edx]| edx & 0x1F);
+    let window = if config.msr_door && config.rdpmc_faults { door::COUNTERS_RDPMC_WINDOW } else { 0 };
     let [ebx, ecx, edx] = [0, 4, 8].map(|at| {
         let text = door::SIGNATURE;
         u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
@@ -63,7 +64,7 @@ pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
             eax: facts.counters | fixed << 8,
             ebx: facts.width,
             ecx: config.core_khz,
-            edx: if config.msr_door && config.rdpmc_faults { door::COUNTERS_RDPMC_WINDOW } else { 0 },
+            edx: door::COUNTERS_CONTROL | window,
         },
     ]
 }
@@ -86,6 +87,6 @@ mod tests {
         assert_eq!(text, b"perfvisorPMU");
         assert_eq!((signature.leaf, signature.eax), (0x4000_0100, 0x4000_0102));
         assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 2, ebx: door::MSR_BASE, ecx: 13, edx: 6 });
-        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 1 });
+        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 3 });
     }
 }

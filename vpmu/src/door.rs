@@ -3,12 +3,12 @@
 use perfctr_abi::door::{op, result};
 use perfctr_abi::layout::{CpuControl, MAX_COUNTERS};
 use vm_memory::GuestMemory;
-use vm_memory::bitmap::BitmapSlice;
+use vm_memory::bitmap::{BS, BitmapSlice};
 
 use crate::control::{Control, ControlError};
 use crate::guest_page::{DoorPage, StatePage};
 use crate::host::{HostEvent, HostPmu, LoadError};
-use crate::period::Ended;
+use crate::period::{Ended, Period};
 use crate::placement::Placement;
 use crate::virtual_pmu::VirtualPmu;
 
@@ -48,6 +48,17 @@ impl DoorError {
     }
 }
 
+/// The state page at `address`; 0 is none.
+fn state_page<M: GuestMemory + ?Sized>(
+    mem: &M,
+    address: u64,
+) -> Result<Option<StatePage<'_, BS<'_, M::Bitmap>>>, DoorError> {
+    match address {
+        0 => Ok(None),
+        _ => StatePage::new(mem, address).map(Some).ok_or(DoorError::Fault),
+    }
+}
+
 impl<H: HostPmu> VirtualPmu<H> {
     /// The doorbell: perform operation `number` on what the page says.
     pub(crate) fn ring<M: GuestMemory + ?Sized>(
@@ -60,7 +71,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         let outcome = match number {
             op::UPDATE_CONTROL => {
                 self.counts.update_control += 1;
-                self.update_control(door, mem).map(|id| door.set_id(id))
+                self.update_control(door, mem)
             }
             op::SUSPEND => {
                 self.counts.suspend += 1;
@@ -82,6 +93,10 @@ impl<H: HostPmu> VirtualPmu<H> {
                 self.tell_prev(door);
                 outcome
             }
+            op::CONTROL => {
+                self.counts.control += 1;
+                self.control(door, mem)
+            }
             _ => {
                 self.counts.unknown += 1;
                 Err(DoorError::NoOperation)
@@ -95,19 +110,28 @@ impl<H: HostPmu> VirtualPmu<H> {
         door.set_result(outcome.map_or_else(|error| error.result(), |()| result::OK));
     }
 
-    /// Gives the id. The order of checks: the address, whether it is attached, the control, whether the host knows
-    /// the events, whether they can be loaded here and now. Nothing is kept of a control that is refused.
+    /// The order of checks: the address, whether it is attached, then those of [`accept`](Self::accept).
     fn update_control<M: GuestMemory + ?Sized>(
         &mut self,
         door: &DoorPage<'_, impl BitmapSlice>,
         mem: &M,
-    ) -> Result<u64, DoorError> {
-        let next = door.next();
-        let page = match next {
-            0 => None,
-            _ if next == self.period.page => return Err(DoorError::Attached),
-            _ => Some(StatePage::new(mem, next).ok_or(DoorError::Fault)?),
-        };
+    ) -> Result<(), DoorError> {
+        if door.next() != 0 && door.next() == self.period.page {
+            return Err(DoorError::Attached);
+        }
+        let page = state_page(mem, door.next())?;
+        self.accept(page.as_ref(), door, mem).map(|_| ())
+    }
+
+    /// Check the control, and give it an id, in the page at the door and in `page`. The order of checks: the control,
+    /// whether the host knows the events, whether they can be loaded here and now. Nothing is kept of a control that
+    /// is refused.
+    fn accept<M: GuestMemory + ?Sized>(
+        &mut self,
+        page: Option<&StatePage<'_, impl BitmapSlice>>,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) -> Result<(u64, Control), DoorError> {
         let raw: CpuControl = door.control().ok_or(DoorError::Fault)?;
         let control = self.config.model.check(&raw)?;
         self.try_load(&control, mem)?;
@@ -120,7 +144,37 @@ impl<H: HostPmu> VirtualPmu<H> {
                 }
             }
         }
-        Ok(id)
+        door.set_id(id);
+        Ok((id, control))
+    }
+
+    /// A bad address means that nothing is done. Otherwise everything that is attached is suspended first, so that
+    /// nobody's period is interrupted to load the events.
+    fn control<M: GuestMemory + ?Sized>(
+        &mut self,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) -> Result<(), DoorError> {
+        let next = door.next();
+        let page = state_page(mem, next)?;
+        let suspended = match self.suspend(door.prev(), mem) {
+            Err(DoorError::Fault) => return Err(DoorError::Fault),
+            suspended => suspended,
+        };
+        self.tell_prev(door);
+        self.forget_third(mem);
+        let (id, control) = self.accept(page.as_ref(), door, mem)?;
+        if let Some(page) = page
+            && control.cstatus() != 0
+        {
+            // The table may have dropped it again since.
+            self.know(id, &control)?;
+            if self.attach(next, id, &page)? != 0 {
+                self.period = Period::none();
+                return Err(DoorError::Busy);
+            }
+        }
+        suspended
     }
 
     /// Load the events of `control`, so that what cannot count is refused now and not lost later.
@@ -174,19 +228,14 @@ impl<H: HostPmu> VirtualPmu<H> {
         mem: &M,
     ) -> Result<(), DoorError> {
         let next = door.next();
-        let page = match next {
-            0 => None,
-            _ => Some(StatePage::new(mem, next).ok_or(DoorError::Fault)?),
-        };
+        let page = state_page(mem, next)?;
         let suspended = match self.suspend(prev, mem) {
             Err(DoorError::Fault) => return Err(DoorError::Fault),
             suspended => suspended,
         };
         self.tell_prev(door);
         let resumed = page.map_or(Ok(0), |page| {
-            // A third state may be attached, which the guest has forgotten.
-            self.end_period(mem);
-            self.untold = Ended::default();
+            self.forget_third(mem);
             self.attach(next, door.next_id(), &page)
         });
         door.set_lost(*resumed.as_ref().unwrap_or(&0));
@@ -212,6 +261,12 @@ impl<H: HostPmu> VirtualPmu<H> {
         } else {
             Err(DoorError::Fault)
         }
+    }
+
+    /// A third state may be attached, which the guest has forgotten.
+    fn forget_third<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
+        self.end_period(mem);
+        self.untold = Ended::default();
     }
 
     /// Tell what became of the counters of the state that was attached.
@@ -258,14 +313,23 @@ impl<H: HostPmu> VirtualPmu<H> {
         Ok(self.period.begin(address, placement, self.config.model.facts().width, &mut self.slots, page))
     }
 
+    /// Have what `id` means at hand, as long as no other control takes its place.
+    fn know(&mut self, id: u64, control: &Control) -> Result<(), DoorError> {
+        if self.placements.get(id).is_some() {
+            return Ok(());
+        }
+        let (config, totals) = (self.config, &mut self.totals);
+        let event = |select| config.model.host_event(select, config.host);
+        let placement = Placement::new(id, control, event, |select, event| totals.row(select, event));
+        self.placements.insert(placement.ok_or(DoorError::Again)?);
+        Ok(())
+    }
+
     /// The way off the hot path: find the control, find or load its events.
     fn place(&mut self, id: u64) -> Result<(), DoorError> {
         if self.placements.get(id).is_none() {
             let control = self.table.get(id).ok_or(DoorError::Again)?;
-            let (config, totals) = (self.config, &mut self.totals);
-            let event = |select| config.model.host_event(select, config.host);
-            let placement = Placement::new(id, &control, event, |select, event| totals.row(select, event));
-            self.placements.insert(placement.ok_or(DoorError::Again)?);
+            self.know(id, &control)?;
         }
         let keep = self.registers.slots();
         let placement = self.placements.get_mut(id).ok_or(DoorError::Again)?;

@@ -114,6 +114,9 @@ pub struct DoorCounts {
     pub switch: u64,
     /// SAMPLE.
     pub sample: u64,
+    /// CONTROL.
+    #[serde(default)]
+    pub control: u64,
     /// Numbers that are no operation.
     pub unknown: u64,
     /// Results EAGAIN.

@@ -123,6 +123,105 @@ fn switching_between_controls_that_fit_loads_nothing() {
 }
 
 #[test]
+fn a_control_of_what_runs_is_one_operation() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    let begun = driver.control(0, state_page(0), control(&[USR | 0xC0]));
+    assert_eq!((begun.result, begun.lost, begun.lost_prev, begun.overflow_prev), (0, 0, 0, 0));
+    driver.pmu.host_mut().execute(&WORK);
+
+    let changed = driver.control(state_page(0), state_page(0), control(&[USR | 0xC2, USR | 0xC0]));
+    assert_eq!((changed.result, changed.lost, changed.lost_prev), (0, 0, 0));
+    assert_ne!(changed.id, begun.id);
+    let shown = state(&mem, state_page(0));
+    assert_eq!((shown.cstatus, shown.id), (0x8000_0202, changed.id as u32));
+    assert_eq!((shown.pmc[0].sum, shown.tsc_sum), (1000, 3000), "sums are the guest's to set");
+    assert_eq!((shown.pmc[0].start, shown.pmc[1].start, shown.tsc_start), (0, 1000, 3000));
+    driver.pmu.host_mut().execute(&WORK);
+
+    // Another state runs instead.
+    assert_eq!(driver.control(state_page(0), state_page(1), control(&[OS | 0xC0])).result, 0);
+    driver.pmu.host_mut().execute(&WORK);
+    // Nothing is counted any more: the last control asks for nothing.
+    let nothing = driver.control(state_page(1), state_page(1), CpuControl::default());
+    assert_eq!((nothing.result, state(&mem, state_page(1)).cstatus), (0, 0));
+    driver.pmu.host_mut().execute(&WORK);
+    assert_eq!(driver.suspend(state_page(1)), ESRCH);
+    let states = [0, 1].map(|n| state(&mem, state_page(n)));
+    assert_eq!((states[0].pmc[0].sum, states[0].pmc[1].sum, states[0].tsc_sum), (1100, 1000, 6000));
+    assert_eq!((states[1].pmc[0].sum, states[1].tsc_sum), (100, 3000));
+    let shown = driver.pmu.snapshot();
+    assert_eq!((shown.door.control, shown.door.errors, shown.lost, shown.attached), (4, 1, 0, None));
+}
+
+#[test]
+fn a_control_that_is_refused_leaves_nothing_attached() {
+    let mem = memory();
+    let good = control(&[USR | 0xC0]);
+    let many = control(&[USR | 0xC0, USR | 0xC2, USR | 0xC3, USR | 0x76]);
+    let refused = [
+        (control(&[USR | 0x0020_00C0]), EPERM),
+        (control(&[0xC0]), EINVAL),
+        (control(&[USR | 0x04FF]), EOPNOTSUPP),
+        (many, EBUSY),
+    ];
+    for (bad, result) in refused {
+        let mut driver = driver(&mem);
+        driver.pmu.host_mut().take(3);
+        write_state(&mem, state_page(0), &CpuState::default());
+        assert_eq!(driver.control(0, state_page(0), good).result, 0);
+        driver.pmu.host_mut().execute(&WORK);
+        let before = driver.control(state_page(0), state_page(0), bad);
+        assert_eq!((before.result, before.lost_prev), (result, 0));
+        driver.pmu.host_mut().execute(&WORK);
+        let left = state(&mem, state_page(0));
+        assert_eq!((left.pmc[0].sum, left.tsc_sum, left.cstatus), (1000, 3000, 0x8000_0101), "{result}");
+        assert_eq!(driver.suspend(state_page(0)), ESRCH);
+    }
+}
+
+#[test]
+fn a_control_of_bad_addresses_does_nothing() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    let good = control(&[USR | 0xC0]);
+    assert_eq!(driver.control(0, state_page(0), good).result, 0);
+    for bad in [state_page(0) + 8, page(PAGES), u64::MAX, 1] {
+        assert_eq!(driver.control(state_page(0), bad, good).result, EFAULT, "{bad:#x}");
+        assert_eq!(driver.control(bad, state_page(0), good).result, EFAULT, "{bad:#x}");
+        assert_eq!(driver.control(bad, state_page(1), good).result, EFAULT, "{bad:#x}");
+    }
+    assert_eq!(driver.pmu.snapshot().attached.map(|attached| attached.page), Some(state_page(0)));
+    assert_eq!(driver.control(state_page(1), state_page(2), good).result, ESRCH);
+    assert_eq!(driver.suspend(state_page(2)), 0, "it was attached all the same");
+    assert_eq!(driver.control(0, 0, good).result, 0);
+    assert_eq!(driver.pmu.snapshot().attached, None);
+}
+
+#[test]
+fn a_control_tells_the_overflow_of_the_period_it_ends() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    let mut interrupting = control(&[USR | 0x0010_00C0]);
+    (interrupting.nractrs, interrupting.nrictrs, interrupting.ireset[0]) = (0, 1, -600);
+    assert_eq!(driver.control(0, state_page(0), interrupting).result, 0);
+    driver.pmu.host_mut().execute(&WORK);
+    // Its alarm is on the way; the period ends before it comes.
+    interrupting.ireset[0] = -1500;
+    let told = driver.control(state_page(0), state_page(0), interrupting);
+    assert_eq!((told.result, told.overflow_prev), (0, 1));
+    assert_eq!(state(&mem, state_page(0)).pmc[0].start as i32, -1500);
+    driver.pmu.kicked();
+    assert!(!driver.pmu.take_pmi(), "told once");
+    driver.pmu.host_mut().execute(&WORK);
+    driver.pmu.kicked();
+    assert!(!driver.pmu.take_pmi(), "1000 of 1500");
+    driver.pmu.host_mut().execute(&WORK);
+    driver.pmu.kicked();
+    assert!(driver.pmu.take_pmi());
+}
+
+#[test]
 fn sums_and_starts_wrap_as_the_layout_says() {
     let mem = memory();
     let mut driver = driver(&mem);
@@ -313,7 +412,7 @@ fn a_control_is_tried_while_another_state_is_attached() {
 fn enosys_for_what_is_no_operation() {
     let mem = memory();
     let mut driver = driver(&mem);
-    for number in [0, 6, 1 << 32 | 1, u64::MAX] {
+    for number in [0, 7, 1 << 32 | 1, u64::MAX] {
         assert_eq!(driver.ring(number, Page::default()).result, ENOSYS);
     }
     assert_eq!(driver.pmu.snapshot().door.unknown, 4);

@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..324usize, any::<u8>()).prop_map(|(at, byte)| Noise::Byte(at, byte)),
         1 => any::<u64>().prop_map(Noise::All),
     ];
-    let number = prop_oneof![9 => 1..6u64, 1 => any::<u64>()];
+    let number = prop_oneof![9 => 1..7u64, 1 => any::<u64>()];
     prop_oneof![
         1 => prop_oneof![address(), address().prop_map(|address| address | 1)].prop_map(Step::Register),
         20 => (number, address(), address(), id, 0..3usize, noise).prop_map(
@@ -94,6 +94,15 @@ fn documented(number: u64) -> &'static [i32] {
         op::UPDATE_CONTROL => {
             &[result::OK, result::EPERM, result::EFAULT, result::EBUSY, result::EINVAL, result::EOPNOTSUPP]
         }
+        op::CONTROL => &[
+            result::OK,
+            result::EPERM,
+            result::ESRCH,
+            result::EFAULT,
+            result::EBUSY,
+            result::EINVAL,
+            result::EOPNOTSUPP,
+        ],
         op::SUSPEND | op::SAMPLE => &[result::OK, result::ESRCH, result::EFAULT],
         op::RESUME => &[result::OK, result::EAGAIN, result::EFAULT],
         op::SWITCH => &[result::OK, result::ESRCH, result::EAGAIN, result::EFAULT],

@@ -17,12 +17,14 @@ use crate::layout::CpuControl;
 pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
 /// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
 pub const LEAF_INTERFACE: u32 = 0x4000_0101;
-/// EAX: number of counters; fixed ones, which count one event each, in bits 8 to 15. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags, see
-/// [`COUNTERS_RDPMC_WINDOW`].
+/// EAX: number of counters; fixed ones, which count one event each, in bits 8 to 15. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags,
+/// [`COUNTERS_RDPMC_WINDOW`] and [`COUNTERS_CONTROL`].
 pub const LEAF_COUNTERS: u32 = 0x4000_0102;
 
 /// Flag of [`LEAF_COUNTERS`]: RDPMC faults (#GP) in this guest, and [`MSR_RDPMC`] gives what it should have given.
 pub const COUNTERS_RDPMC_WINDOW: u32 = 1;
+/// Flag of [`LEAF_COUNTERS`]: there is [`op::CONTROL`]. Without, three operations do the same.
+pub const COUNTERS_CONTROL: u32 = 2;
 
 /// EBX, ECX, EDX of [`LEAF_SIGNATURE`], in this order.
 pub const SIGNATURE: &[u8; 12] = b"perfvisorPMU";
@@ -67,6 +69,11 @@ pub mod op {
     /// Add the running period of the attached state `prev` to its sums and begin a new one.
     /// EAGAIN: it was added, nothing is attached; go on with RESUME.
     pub const SAMPLE: u64 = 5;
+    /// SUSPEND of `prev`, UPDATE_CONTROL of `next`, which may be `prev`, and RESUME of `next` with it, in one exit, with
+    /// no event lost or shared between them. A control of nothing (`cstatus` is 0) is not resumed.
+    /// EFAULT: nothing was done. A control that is refused, EBUSY if its counters cannot be loaded: `prev` was suspended,
+    /// nothing is attached.
+    pub const CONTROL: u64 = 6;
 }
 
 /// Values of [`Page::result`]: 0 or a negative Linux error number.
@@ -75,8 +82,8 @@ pub mod result {
     pub const OK: i32 = 0;
     /// Control refused: a bit that may not be set.
     pub const EPERM: i32 = -1;
-    /// SUSPEND, SWITCH or SAMPLE of a state that is not attached to this vCPU.
-    /// A SWITCH has attached `next` all the same.
+    /// SUSPEND, SWITCH, SAMPLE or CONTROL: `prev` is not attached to this vCPU.
+    /// A SWITCH or CONTROL has attached `next` all the same.
     pub const ESRCH: i32 = -3;
     /// RESUME, SWITCH or SAMPLE: the engine no longer holds this id. Send the control again, then RESUME.
     /// Where `prev` was not attached either, this is the result all the same.
@@ -103,21 +110,21 @@ pub struct Page {
     pub lost: u32,
     /// In: guest-physical address of the state page to suspend or sample; 0 for none.
     pub prev: u64,
-    /// In: guest-physical address of the state page to resume; 0 for none.
+    /// In: guest-physical address of the state page to resume or control; 0 for none.
     pub next: u64,
     /// In: id of the control to resume `next` with.
     pub next_id: u64,
-    /// Out, UPDATE_CONTROL: the id. Unique in the VM for as long as it runs.
+    /// Out, UPDATE_CONTROL and CONTROL: the id. Unique in the VM for as long as it runs.
     pub id: u64,
-    /// Out, SUSPEND, SWITCH and SAMPLE: bit i set: counter i of `prev` stopped counting since it was attached or
+    /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: counter i of `prev` stopped counting since it was attached or
     /// last sampled; its sum lacks what ran meanwhile.
     pub lost_prev: u32,
-    /// Out, SUSPEND, SWITCH and SAMPLE: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
+    /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
     /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
     pub overflow_prev: u32,
     /// Zero.
     pub reserved: [u64; 2],
-    /// In, UPDATE_CONTROL.
+    /// In, UPDATE_CONTROL and CONTROL.
     pub control: CpuControl,
     /// Padding of the structure.
     pub pad: u32,

@@ -60,6 +60,15 @@ fn documented(number: u64) -> &'static [i32] {
         op::UPDATE_CONTROL => {
             &[result::OK, result::EPERM, result::EFAULT, result::EBUSY, result::EINVAL, result::EOPNOTSUPP]
         }
+        op::CONTROL => &[
+            result::OK,
+            result::EPERM,
+            result::ESRCH,
+            result::EFAULT,
+            result::EBUSY,
+            result::EINVAL,
+            result::EOPNOTSUPP,
+        ],
         op::SUSPEND => &[result::OK, result::ESRCH, result::EFAULT],
         op::SAMPLE => &[result::OK, result::ESRCH, result::EFAULT, result::EAGAIN],
         op::RESUME => &[result::OK, result::EAGAIN, result::EFAULT],
@@ -87,11 +96,11 @@ fuzz_target!(|data: &[u8]| {
         let action = input.byte();
         match action % 8 {
             0..5 => {
-                let number = if action >> 3 == 0 { input.number() } else { u64::from(action >> 3) % 5 + 1 };
+                let number = if action >> 3 == 0 { input.number() } else { u64::from(action >> 3) % 6 + 1 };
                 let mut page = Page { result: i32::MIN, ..Page::default() };
                 (page.prev, page.next) = (address(&mut input), address(&mut input));
                 page.next_id = input.value();
-                if number == op::UPDATE_CONTROL {
+                if number == op::UPDATE_CONTROL || number == op::CONTROL {
                     page.control = control(&mut input);
                 }
                 let before = [0, 1, 2].map(sums);
@@ -143,7 +152,7 @@ fuzz_target!(|data: &[u8]| {
 fn check_ids(ids: &mut BTreeMap<u64, CpuControl>, number: u64, page: &Page, told: &Page) {
     let last = ids.last_key_value().map_or(0, |(id, _)| *id);
     match (number, told.result) {
-        (op::UPDATE_CONTROL, result::OK) => {
+        (op::UPDATE_CONTROL, result::OK) | (op::CONTROL, result::OK | result::ESRCH) => {
             assert!(ids.contains_key(&told.id) || told.id == last + 1, "{} after {last}", told.id);
             let known = ids.entry(told.id).or_insert(page.control);
             let (nractrs, nrictrs) = (page.control.nractrs, page.control.nrictrs);

@@ -96,6 +96,13 @@ impl<'a> Driver<'a> {
         if page.result == 0 { Ok(page.id) } else { Err(page.result) }
     }
 
+    pub fn control(&mut self, prev: u64, next: u64, control: CpuControl) -> Page {
+        // What CONTROL is not about is filled with nonsense.
+        let page =
+            Page { prev, next, control, next_id: 5, lost_prev: 0xFF, overflow_prev: 0xFF, ..Page::default() };
+        self.ring(op::CONTROL, page)
+    }
+
     pub fn suspend(&mut self, prev: u64) -> i32 {
         self.ring(op::SUSPEND, Page { prev, ..Page::default() }).result
     }

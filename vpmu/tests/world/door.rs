@@ -1,7 +1,7 @@
 //! Steps at the perfctr door.
 
 use perfctr_abi::door::{Page, op};
-use perfctr_abi::layout::CpuState;
+use perfctr_abi::layout::{CpuState, cstatus};
 
 use super::World;
 use crate::guest::{state, state_page, write_state};
@@ -18,6 +18,60 @@ impl World<'_> {
         write_state(self.mem, state_page(thread), &CpuState::default());
         self.threads[thread] = Thread::new(self.layout, control % CONTROLS.len());
         self.send(thread, vcpu);
+    }
+
+    /// The same in one operation: what runs on the vCPU stops, and the thread runs there with its new control. If it ran
+    /// there already its sums begin anew afterwards.
+    pub(super) fn restart(&mut self, thread: usize, vcpu: usize, control: usize) {
+        if self.threads[thread].vcpu.is_some_and(|other| other != vcpu) {
+            self.stop(thread);
+        }
+        let prev = self.running(vcpu);
+        let mut new = Thread::new(self.layout, control % CONTROLS.len());
+        let control = new.control.unwrap();
+        if prev != Some(thread) {
+            write_state(self.mem, state_page(thread), &CpuState::default());
+        }
+        let filled =
+            Page { prev: prev.map_or(0, state_page), next: state_page(thread), control, ..Page::default() };
+        let told = match prev {
+            Some(prev) => self.end(prev, vcpu, op::CONTROL, filled),
+            None => self.vcpus[vcpu].driver.ring(op::CONTROL, filled),
+        };
+        if let Some(prev) = prev {
+            self.threads[prev].vcpu = None;
+            if prev == thread {
+                self.check_sums(thread);
+                let mut page = state(self.mem, state_page(thread));
+                page.tsc_sum = 0;
+                page.pmc.iter_mut().for_each(|pmc| pmc.sum = 0);
+                write_state(self.mem, state_page(thread), &page);
+            } else {
+                self.check_thread(prev);
+            }
+        }
+        if told.result == 0 {
+            new.id = told.id;
+        } else {
+            assert!(!self.exact && told.result == EBUSY, "{}", told.result);
+            new.control = None;
+        }
+        self.threads[thread] = new;
+        if told.result == 0 && self.check_control(thread).cstatus != 0 {
+            assert_eq!(told.lost, 0);
+            self.attached(thread, vcpu, &told);
+        }
+        self.settle(vcpu);
+    }
+
+    /// A control of the thread's was just taken: its state page has it.
+    fn check_control(&self, n: usize) -> CpuState {
+        let (thread, page) = (&self.threads[n], state(self.mem, state_page(n)));
+        let control = thread.control.unwrap();
+        let cstatus = cstatus(control.tsc_on != 0, control.nractrs, control.nrictrs);
+        assert_eq!((page.id, page.cstatus), (thread.id as u32, cstatus));
+        assert!((0..thread.counters.len()).all(|i| page.pmc[i].map == control.pmc_map[i]));
+        page
     }
 
     fn send(&mut self, thread: usize, vcpu: usize) {
@@ -38,9 +92,8 @@ impl World<'_> {
         {
             self.interrupted(attached);
         }
-        if let Some(control) = self.threads[thread].control {
-            let page = state(self.mem, state_page(thread));
-            assert_eq!((page.id, page.pmc[0].map), (self.threads[thread].id as u32, control.pmc_map[0]));
+        if self.threads[thread].control.is_some() {
+            self.check_control(thread);
             // An id that was asked for anew begins at the restart values anew.
             self.threads[thread].interrupting_mut().for_each(|counter| counter.start = counter.ireset);
         }

@@ -115,6 +115,7 @@ impl<'a> World<'a> {
     pub fn step(&mut self, step: &Step) {
         match *step {
             Step::Control { thread, vcpu, control } => self.control(thread, vcpu, control),
+            Step::Restart { thread, vcpu, control } => self.restart(thread, vcpu, control),
             Step::Switch { thread, vcpu } => self.switch(thread, vcpu, false),
             Step::Resume { thread, vcpu } => self.switch(thread, vcpu, true),
             Step::Suspend { vcpu } => self.suspend(vcpu),
@@ -240,6 +241,20 @@ impl<'a> World<'a> {
 
     /// The thread was just suspended, resumed or sampled: its sums are what it executed.
     fn check_thread(&mut self, n: usize) {
+        self.check_sums(n);
+        let state = state(self.mem, state_page(n));
+        for (i, counter) in self.threads[n].counters.iter_mut().enumerate() {
+            let Some(interrupting) = &mut counter.interrupting else { continue };
+            let start = state.pmc[i].start as i32;
+            if self.exact {
+                assert_eq!(start, interrupting.start, "thread {n}, counter {i}: start");
+            }
+            // A counter that lags overflows later.
+            interrupting.start = start;
+        }
+    }
+
+    fn check_sums(&mut self, n: usize) {
         let state = state(self.mem, state_page(n));
         let exact = self.exact;
         let thread = &mut self.threads[n];
@@ -253,13 +268,6 @@ impl<'a> World<'a> {
             } else {
                 assert!(sum <= counter.sum, "thread {n}, counter {i}: {sum} of {}", counter.sum);
             }
-            let Some(interrupting) = &mut counter.interrupting else { continue };
-            let start = state.pmc[i].start as i32;
-            if exact {
-                assert_eq!(start, interrupting.start, "thread {n}, counter {i}: start");
-            }
-            // A counter that lags overflows later.
-            interrupting.start = start;
         }
         assert!(state.pmc[thread.counters.len()..].iter().all(|pmc| pmc.sum == 0));
     }

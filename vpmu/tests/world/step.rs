@@ -21,6 +21,7 @@ pub enum Exit {
 #[derive(Clone, Debug)]
 pub enum Step {
     Control { thread: usize, vcpu: usize, control: usize },
+    Restart { thread: usize, vcpu: usize, control: usize },
     Switch { thread: usize, vcpu: usize },
     Resume { thread: usize, vcpu: usize },
     Suspend { vcpu: usize },
@@ -79,6 +80,8 @@ pub fn step() -> impl Strategy<Value = Step> {
     let door = prop_oneof![
         3 => (thread.clone(), vcpu.clone(), 0..CONTROLS.len())
             .prop_map(|(thread, vcpu, control)| Step::Control { thread, vcpu, control }),
+        3 => (thread.clone(), vcpu.clone(), 0..CONTROLS.len())
+            .prop_map(|(thread, vcpu, control)| Step::Restart { thread, vcpu, control }),
         8 => (thread.clone(), vcpu.clone()).prop_map(|(thread, vcpu)| Step::Switch { thread, vcpu }),
         2 => (thread.clone(), vcpu.clone()).prop_map(|(thread, vcpu)| Step::Resume { thread, vcpu }),
         3 => vcpu.clone().prop_map(|vcpu| Step::Suspend { vcpu }),

@@ -76,7 +76,7 @@ fn refusals() -> Result<()> {
             ensure!(expected.contains(&seen.result), "{what}: {}, expected one of {expected:?}", seen.result);
             Ok(seen)
         };
-        for unknown in [0, op::SAMPLE + 1, 0x1_0000_0001, u64::MAX] {
+        for unknown in [0, op::CONTROL + 1, 0x1_0000_0001, u64::MAX] {
             expect("an unknown operation", unknown, good, &[result::ENOSYS])?;
         }
         let id = expect("a good control", op::UPDATE_CONTROL, good, &[result::OK])?.id;
@@ -100,6 +100,7 @@ fn refusals() -> Result<()> {
             expect("sample of a bad address", op::SAMPLE, from, &not_there)?;
             let both = Page { prev: bad, next: bad, next_id: id, ..good };
             expect("switch between bad addresses", op::SWITCH, both, &not_there)?;
+            expect("a control of bad addresses at once", op::CONTROL, both, &[result::EFAULT])?;
         }
         for bad in [0, id ^ (1 << 40), u64::MAX] {
             let unknown = Page { next: first, next_id: bad, ..good };
@@ -110,6 +111,12 @@ fn refusals() -> Result<()> {
         expect("sample of a detached state", op::SAMPLE, detached, &[result::ESRCH])?;
         expect("a good resume", op::RESUME, Page { next: first, next_id: id, ..good }, &[result::OK])?;
         expect("suspend of another state", op::SUSPEND, detached, &[result::ESRCH])?;
+        let again = Page { prev: first, next: first, ..good };
+        expect("a good control of what runs", op::CONTROL, again, &[result::OK])?;
+        let bad = Page { prev: first, next: first, ..reserved };
+        expect("a bad control of what runs", op::CONTROL, bad, &[result::EPERM])?;
+        expect("what a bad control stopped", op::SUSPEND, Page { prev: first, ..good }, &[result::ESRCH])?;
+        expect("a good control", op::CONTROL, Page { next: first, ..good }, &[result::OK])?;
         expect("a good suspend", op::SUSPEND, Page { prev: first, ..good }, &[result::OK])?;
         Ok(())
     })
@@ -143,7 +150,7 @@ fn garbage() -> Result<()> {
             if random.below(4) == 0 {
                 page.control.nractrs = random.below(20) as u32;
             }
-            let op = if random.below(8) == 0 { random.next() } else { 1 + random.below(5) };
+            let op = if random.below(8) == 0 { random.next() } else { 1 + random.below(6) };
             ring(door, pages, op, &page)?;
             if random.below(16) == 0 {
                 pages.scribble(&mut || random.next());

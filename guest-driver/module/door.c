@@ -264,7 +264,7 @@ static int door_switch_pages(struct door_state *prev, struct door_state *next)
 
 /*
  * Suspend @prev and resume @next in one exit. The outcome for @prev is noted
- * in it, the outcome for @next is returned.
+ * in it, the outcome for @next is returned. Both may be one.
  */
 int door_switch(struct door_state *prev, struct door_state *next)
 {

@@ -6,7 +6,7 @@
 #ifndef DOOR_H
 #define DOOR_H
 
-#include <linux/percpu-defs.h>
+#include <linux/percpu.h>
 
 #include "perfctr.h"
 
@@ -126,6 +126,10 @@ void door_suspend(struct door_state *state);
 void door_sample(struct door_state *state);
 int door_switch(struct door_state *prev, struct door_state *next);
 void door_lost(struct door_state *state, int error);
+
+/* door_overflow.c; interrupts must be off */
+void door_look(struct door_state *state);
+int door_go_on(struct door_state *state);
 
 /* samples.c: a period of counters that are sampling has ended */
 void vperfctr_sample(struct door_state *counters);

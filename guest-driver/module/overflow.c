@@ -98,20 +98,12 @@ void vperfctr_overflow_init(struct vperfctr *state)
 void vperfctr_pmi(void)
 {
 	struct vperfctr *state = vperfctr_of(current);
-	struct door_state *counters;
-	int err;
 
 	if (!state || !state->counters.attached ||
 	    !door_interrupts(&state->counters))
 		return;
-	counters = &state->counters;
 	raw_spin_lock(&state->lock);
-	door_suspend(counters);
-	if (door_runs(counters)) {
-		err = door_resume(counters);
-		if (err)
-			door_lost(counters, err);
-	}
+	door_look(&state->counters);
 	raw_spin_unlock(&state->lock);
 	vperfctr_tell(state);
 }
@@ -120,7 +112,7 @@ void vperfctr_pmi(void)
 int vperfctr_go_on(struct vperfctr *state)
 {
 	struct door_state *counters = &state->counters;
-	int err, again;
+	int err;
 
 	if (counters->error)
 		return -EIO;
@@ -134,22 +126,13 @@ int vperfctr_go_on(struct vperfctr *state)
 	/* The next overflow shall not be told with this one. */
 	vperfctr_tell(state);
 
-	if (counters->attached)
-		door_suspend(counters);
-	if (counters->error)
-		return -EIO;
-	door_start(counters);
-	if (forbidden_here(counters)) {
+	if (cpu_is_forbidden(smp_processor_id())) {
+		if (counters->attached)
+			door_suspend(counters);
 		forbidden_stop(state);
 		return 0;
 	}
-	err = door_resume(counters);
-	if (err) {
-		door_stop(counters);
-		again = door_runs(counters) ? door_resume(counters) : 0;
-		if (again)
-			door_lost(counters, again);
-	}
+	err = door_go_on(counters);
 	if (counters->attached)
 		vperfctr_begin_sampling();
 	return err;

@@ -17,13 +17,17 @@
 #include <asm/apicdef.h>
 #include <asm/cpufeature.h>
 #include <asm/nmi.h>
+#include <asm/processor.h>
 
+#include "native.h"
 #include "pmi.h"
 #include "vperfctr.h"
 
 #define PMI_HANDLER	"perfctr"
 
 static bool pmi_works __ro_after_init;
+/* Intel's processors mask LVTPC when they deliver it. */
+static bool pmi_masks __ro_after_init;
 static enum cpuhp_state pmi_cpuhp __ro_after_init;
 DEFINE_PER_CPU(struct pmi_cpu, pmi_cpu);
 /* LVTPC as it was before. */
@@ -57,8 +61,8 @@ static int pmi_nmi(unsigned int cmd, struct pt_regs *regs)
 		this_cpu_write(pmi_cpu.late, false);
 	else
 		return NMI_DONE;
-	/* Intel's processors mask LVTPC when they deliver it. */
-	pmi_use_nmi();
+	if (pmi_masks)
+		pmi_use_nmi();
 	return NMI_HANDLED;
 }
 
@@ -85,6 +89,9 @@ static int __init pmi_start(void)
 
 	if (!boot_cpu_has(X86_FEATURE_APIC))
 		return -ENODEV;
+	/* AMD's do not; but some versions of KVM's own vPMU do for them. */
+	pmi_masks = native() || (boot_cpu_data.x86_vendor != X86_VENDOR_AMD &&
+				 boot_cpu_data.x86_vendor != X86_VENDOR_HYGON);
 	/* A module's per-CPU data cannot be born with pointers on 6.1. */
 	for_each_possible_cpu(cpu) {
 		work = per_cpu_ptr(&pmi_work, cpu);

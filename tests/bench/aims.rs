@@ -56,11 +56,10 @@ pub(crate) fn aims(results: &Results) -> Vec<Aim> {
             add(name, "exits", 1.0, 2, of(name, Operation::exits), None);
         }
         for name in ["perfctr/read-own-1", "perfctr/read-own-4", "perfctr/control-1", "perfctr/control-4"] {
-            let cause = name.contains("control").then(|| CONTROL.to_owned());
-            add(name, "exits", 1.0, 2, of(name, Operation::exits), cause);
+            add(name, "exits", 1.0, 2, of(name, Operation::exits), None);
         }
         let name = "perfctr/overflow-to-signal";
-        add(name, "exits", 2.0, 2, of(name, Operation::exits), None);
+        add(name, "exits", 2.0, 2, of(name, Operation::exits), Some(OVERFLOW_EXITS.to_owned()));
         add(name, "instructions of the host", OVERFLOW, 0, of(name, Operation::host_instructions), None);
     }
     let perfvisor = |start: &&Start| start.vmm == System::Perf.title();
@@ -102,7 +101,8 @@ fn of_a_switch(measured: &Measured, name: &str) -> Option<String> {
     })
 }
 
-const CONTROL: &str = "the guest driver rings the doorbell three times: what counts is stopped, the new set is handed over, and it is started";
+const OVERFLOW_EXITS: &str = "one is the host's counter interrupt, with which the VMM learns of it; three are the guest's NMI, which cannot tell a \
+     thread, and the interrupt that does (its request to the APIC, IRET, and the interrupt window); one stops the counters; one is vperfctr_iresume";
 
 /// For a terminal.
 pub(crate) fn text(results: &Results) -> String {

@@ -32,7 +32,8 @@
 //! UPDATE_CONTROL copies the guest's control data once, checks it by the rules of the guest's [`Model`], translates
 //! its events for the [`HostFamily`], loads them to see that they count, and keeps the checked copy in the
 //! [`ControlTable`] of the VM under an id. From then on the guest says the id. Nothing of what a RESUME does depends
-//! on control data in guest memory; the state page only has its starts written and its sums added to.
+//! on control data in guest memory; the state page only has its starts written and its sums added to. CONTROL is
+//! SUSPEND, UPDATE_CONTROL and RESUME in one exit.
 //!
 //! The table is bounded, ids are never used again. Each vCPU remembers the controls it ran lately, so the table (and
 //! its lock) is needed once per vCPU and id. An id that neither knows gets EAGAIN, and the driver sends the control
@@ -82,6 +83,7 @@
 //!
 //! RDPMC never reaches a VMM. Where it faults in the guest the guest driver stands in for it, by a window of MSRs.
 
+mod attach;
 mod config;
 mod control;
 mod door;

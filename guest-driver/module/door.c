@@ -27,6 +27,9 @@ int door_ring(struct door_page *page, u64 op)
 	page->lost = 0;
 	page->lost_prev = 0;
 	page->overflow_prev = 0;
+	/* The others end what is attached, and say how that was. */
+	if (op != DOOR_UPDATE_CONTROL)
+		WRITE_ONCE(page->attention, 0);
 	if (door_write(DOOR_MSR_DOORBELL, op))
 		return -EIO;
 	return page->result;

@@ -19,6 +19,7 @@
 /* Registers, relative to the MSR base. */
 #define DOOR_MSR_PAGE		0
 #define DOOR_MSR_DOORBELL	1
+#define DOOR_MSR_VECTOR		2	/* of overflow interrupts; 0: by LVTPC */
 /* Read as RDPMC of the general counters does, and of Intel's fixed ones. */
 #define DOOR_MSR_RDPMC		0x40
 #define DOOR_RDPMC_COUNT	0x20
@@ -28,6 +29,7 @@
 /* Flags of DOOR_LEAF_COUNTERS. */
 #define DOOR_RDPMC_WINDOW	1	/* RDPMC faults, and these registers exist */
 #define DOOR_HAS_CONTROL	2	/* there is DOOR_CONTROL */
+#define DOOR_HAS_VECTOR		4	/* there is DOOR_MSR_VECTOR */
 
 #define DOOR_PAGE_VALID		1ULL
 
@@ -49,7 +51,8 @@ struct door_page {
 	__u64 id;		/* out: name of the control just accepted */
 	__u32 lost_prev;	/* out: counters of prev that missed something */
 	__u32 overflow_prev;	/* out: i-mode counters of prev that overflowed */
-	__u64 reserved[2];
+	__u32 attention;	/* out, at any time: an overflow */
+	__u32 reserved[3];
 	struct perfctr_cpu_control control;	/* in */
 	__u32 pad;
 };
@@ -58,6 +61,7 @@ static_assert(sizeof(struct door_page) == 392);
 static_assert(offsetof(struct door_page, id) == 32);
 static_assert(offsetof(struct door_page, lost_prev) == 40);
 static_assert(offsetof(struct door_page, overflow_prev) == 44);
+static_assert(offsetof(struct door_page, attention) == 48);
 static_assert(offsetof(struct door_page, control) == 64);
 
 /*
@@ -85,7 +89,7 @@ struct door_state {
 
 /* door_cpu.c */
 DECLARE_PER_CPU(struct door_page *, door_page);
-extern bool door_has_control;
+extern bool door_has_control, door_has_vector;
 
 bool door_is_there(void);
 int door_init(struct perfctr_info *info);

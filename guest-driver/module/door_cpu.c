@@ -18,8 +18,9 @@
 
 static u32 door_msr __ro_after_init;
 static enum cpuhp_state door_cpuhp __ro_after_init;
-/* Whether the VMM knows DOOR_CONTROL; CPUID is an exit. */
+/* What the VMM knows; CPUID is an exit. */
 bool door_has_control __ro_after_init;
+bool door_has_vector __ro_after_init;
 DEFINE_PER_CPU(struct door_page *, door_page);
 
 /*
@@ -93,7 +94,7 @@ bool __init door_is_there(void)
 
 static int __init door_detect(struct perfctr_info *info)
 {
-	u32 version;
+	u32 version, flags;
 
 	cpuid(DOOR_LEAF_INTERFACE, &version, &door_msr, &info->cpu_type,
 	      &info->cpu_features);
@@ -104,7 +105,9 @@ static int __init door_detect(struct perfctr_info *info)
 	}
 	info->counters = cpuid_eax(DOOR_LEAF_COUNTERS);
 	info->cpu_khz = cpuid_ecx(DOOR_LEAF_COUNTERS);
-	door_has_control = cpuid_edx(DOOR_LEAF_COUNTERS) & DOOR_HAS_CONTROL;
+	flags = cpuid_edx(DOOR_LEAF_COUNTERS);
+	door_has_control = flags & DOOR_HAS_CONTROL;
+	door_has_vector = flags & DOOR_HAS_VECTOR;
 	return 0;
 }
 

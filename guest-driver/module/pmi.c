@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Overflow interrupts. The VMM delivers what the local APIC's LVTPC says; that
- * is an NMI, so that counters of kernel mode are exact, and because the
- * kernel's perf has it so: both then work with one setting.
+ * Overflow interrupts, in one of two ways.
  *
- * An NMI may come while this CPU's door is in use. So it looks at nothing but
- * two flags, and leaves the rest to an interrupt that comes right behind it.
+ * At the door the VMM sends an interrupt of a vector that we name. Modules have
+ * none of their own, so it is that of the kernel's irq_work: our work waits
+ * there as a lazy one, which is to say without an interrupt of its own. A tick
+ * takes it from the list, too, so it looks whether the VMM has set attention,
+ * and goes back as long as an overflow may come.
+ *
+ * Elsewhere the processor, or a VMM that knows no vector, delivers what the
+ * local APIC's LVTPC says; that is an NMI, because the kernel's perf has it so:
+ * both then work with one setting. An NMI may come while this CPU's door is in
+ * use. So it looks at nothing but two flags, and leaves the rest to an interrupt
+ * that comes right behind it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -16,6 +23,7 @@
 #include <asm/apic.h>
 #include <asm/apicdef.h>
 #include <asm/cpufeature.h>
+#include <asm/irq_vectors.h>
 #include <asm/nmi.h>
 #include <asm/processor.h>
 
@@ -33,12 +41,33 @@ DEFINE_PER_CPU(struct pmi_cpu, pmi_cpu);
 /* LVTPC as it was before. */
 static DEFINE_PER_CPU(u32, pmi_lvtpc);
 
+/* The VMM sends interrupts of a vector. */
+static bool pmi_by_vector __ro_after_init;
+static DEFINE_PER_CPU(struct irq_work, pmi_work);
+
+void pmi_arm(void)
+{
+	this_cpu_write(pmi_cpu.armed, true);
+	if (pmi_by_vector)
+		irq_work_queue(this_cpu_ptr(&pmi_work));
+}
+
 static void pmi_look(struct irq_work *work)
 {
 	vperfctr_pmi();
 }
 
-static DEFINE_PER_CPU(struct irq_work, pmi_work);
+static void pmi_look_lazily(struct irq_work *work)
+{
+	struct door_page *page = this_cpu_read(door_page);
+
+	if (READ_ONCE(page->attention)) {
+		WRITE_ONCE(page->attention, 0);
+		vperfctr_pmi();
+	}
+	if (this_cpu_read(pmi_cpu.armed))
+		irq_work_queue(work);
+}
 
 /* apic_write() is not for modules. */
 static void pmi_use_nmi(void)
@@ -70,6 +99,8 @@ NOKPROBE_SYMBOL(pmi_nmi);
 
 static int pmi_cpu_online(unsigned int cpu)
 {
+	if (pmi_by_vector)
+		return door_write(DOOR_MSR_VECTOR, IRQ_WORK_VECTOR);
 	this_cpu_write(pmi_lvtpc, apic->read(APIC_LVTPC));
 	pmi_use_nmi();
 	return 0;
@@ -78,32 +109,50 @@ static int pmi_cpu_online(unsigned int cpu)
 /* Overflows of threads that still run here are found when they are switched. */
 static int pmi_cpu_offline(unsigned int cpu)
 {
-	apic->write(APIC_LVTPC, this_cpu_read(pmi_lvtpc));
+	if (pmi_by_vector)
+		door_write(DOOR_MSR_VECTOR, 0);
+	else
+		apic->write(APIC_LVTPC, this_cpu_read(pmi_lvtpc));
 	return 0;
 }
 
-static int __init pmi_start(void)
+static void __init pmi_choose(void)
 {
 	struct irq_work *work;
-	int cpu, err;
+	int cpu;
 
-	if (!boot_cpu_has(X86_FEATURE_APIC))
-		return -ENODEV;
+	/* With PREEMPT_RT lazy works run in a thread. */
+	pmi_by_vector = !native() && door_has_vector &&
+			!IS_ENABLED(CONFIG_PREEMPT_RT);
 	/* AMD's do not; but some versions of KVM's own vPMU do for them. */
 	pmi_masks = native() || (boot_cpu_data.x86_vendor != X86_VENDOR_AMD &&
 				 boot_cpu_data.x86_vendor != X86_VENDOR_HYGON);
 	/* A module's per-CPU data cannot be born with pointers on 6.1. */
 	for_each_possible_cpu(cpu) {
 		work = per_cpu_ptr(&pmi_work, cpu);
-		*work = IRQ_WORK_INIT_HARD(pmi_look);
+		if (pmi_by_vector)
+			*work = IRQ_WORK_INIT_LAZY(pmi_look_lazily);
+		else
+			*work = IRQ_WORK_INIT_HARD(pmi_look);
 	}
-	err = register_nmi_handler(NMI_LOCAL, pmi_nmi, 0, PMI_HANDLER);
+}
+
+static int __init pmi_start(void)
+{
+	int err = 0;
+
+	if (!boot_cpu_has(X86_FEATURE_APIC))
+		return -ENODEV;
+	pmi_choose();
+	if (!pmi_by_vector)
+		err = register_nmi_handler(NMI_LOCAL, pmi_nmi, 0, PMI_HANDLER);
 	if (err)
 		return err;
 	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr/pmi:online",
 				pmi_cpu_online, pmi_cpu_offline);
 	if (err < 0) {
-		unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+		if (!pmi_by_vector)
+			unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
 		return err;
 	}
 	pmi_cpuhp = err;
@@ -138,7 +187,8 @@ void pmi_exit(void)
 	if (!pmi_works)
 		return;
 	cpuhp_remove_state(pmi_cpuhp);
-	unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+	if (!pmi_by_vector)
+		unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
 	for_each_possible_cpu(cpu)
 		irq_work_sync(per_cpu_ptr(&pmi_work, cpu));
 }

@@ -15,10 +15,7 @@ struct pmi_cpu {
 DECLARE_PER_CPU(struct pmi_cpu, pmi_cpu);
 
 /* Before counters that interrupt are attached. */
-static inline void pmi_arm(void)
-{
-	this_cpu_write(pmi_cpu.armed, true);
-}
+void pmi_arm(void);
 
 /* They have overflowed. */
 static inline void pmi_is_late(void)

@@ -90,6 +90,10 @@ impl<H: HostPmu> Doors for VcpuDoors<H> {
     fn take_pmi(&mut self) -> bool {
         self.pmu.as_mut().is_some_and(VirtualPmu::take_pmi)
     }
+
+    fn take_vector(&mut self) -> Option<u8> {
+        self.pmu.as_mut()?.take_vector(&self.memory)
+    }
 }
 
 impl<H: HostPmu> Counting for VcpuDoors<H> {

@@ -64,7 +64,7 @@ pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
             eax: facts.counters | fixed << 8,
             ebx: facts.width,
             ecx: config.core_khz,
-            edx: door::COUNTERS_CONTROL | window,
+            edx: door::COUNTERS_CONTROL | door::COUNTERS_VECTOR | window,
         },
     ]
 }
@@ -87,6 +87,6 @@ mod tests {
         assert_eq!(text, b"perfvisorPMU");
         assert_eq!((signature.leaf, signature.eax), (0x4000_0100, 0x4000_0102));
         assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 2, ebx: door::MSR_BASE, ecx: 13, edx: 6 });
-        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 3 });
+        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 7 });
     }
 }

@@ -115,6 +115,10 @@ impl<'a, B: BitmapSlice> DoorPage<'a, B> {
         store(&self.0, offset_of!(Page, overflow_prev), overflow);
     }
 
+    pub(crate) fn set_attention(&self) {
+        store(&self.0, offset_of!(Page, attention), 1);
+    }
+
     pub(crate) fn set_result(&self, result: i32) {
         store(&self.0, offset_of!(Page, result), result);
     }

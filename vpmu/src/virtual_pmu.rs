@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use perfctr_abi::door::{
-    MSR_BASE, MSR_COUNT, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, MSR_RDPMC_FIXED, RDPMC_COUNT, RDPMC_FIXED_COUNT,
+    MSR_BASE, MSR_COUNT, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, MSR_RDPMC_FIXED, MSR_VECTOR, RDPMC_COUNT,
+    RDPMC_FIXED_COUNT,
 };
 use vm_memory::GuestMemory;
 use vm_memory::bitmap::BS;
@@ -51,8 +52,10 @@ pub struct VirtualPmu<H> {
     /// The registers behind the MSR door.
     pub(crate) registers: RegisterFile,
     register_counts: RegisterCounts,
-    /// An overflow of the attached state has to be told by the guest's LVTPC.
+    /// An overflow of the attached state has to be told by an interrupt.
     pub(crate) pmi: bool,
+    /// MSR_VECTOR: of that interrupt; 0: the guest's LVTPC says.
+    vector: u8,
     pmis: u64,
     /// MSR_PAGE as written: page address | 1, or 0.
     page_msr: u64,
@@ -68,6 +71,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             cpu,
             overflows: 0,
             pmi: false,
+            vector: 0,
             pmis: 0,
             config,
             table,
@@ -88,6 +92,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         self.slots.begin_operation();
         let outcome = match msr.wrapping_sub(MSR_BASE) {
             MSR_PAGE => return MsrOutcome::Value(self.page_msr),
+            MSR_VECTOR => return MsrOutcome::Value(self.vector.into()),
             offset => {
                 let (registers, mut context) = self.register_parts();
                 if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) {
@@ -117,6 +122,13 @@ impl<H: HostPmu> VirtualPmu<H> {
                 None => MsrOutcome::GpFault,
             },
             MSR_PAGE => self.write_page_msr(value, mem),
+            MSR_VECTOR => match value {
+                0 | 16..=255 => {
+                    self.vector = value as u8;
+                    MsrOutcome::Handled
+                }
+                _ => MsrOutcome::GpFault,
+            },
             offset if offset < MSR_COUNT => MsrOutcome::GpFault,
             _ => {
                 self.slots.begin_operation();
@@ -148,9 +160,22 @@ impl<H: HostPmu> VirtualPmu<H> {
     /// [`kicked`](Self::kicked).
     pub fn take_pmi(&mut self) -> bool {
         let registers = self.registers.take_pmi();
-        let pmi = std::mem::take(&mut self.pmi) | registers;
+        let pmi = registers | (self.vector == 0 && std::mem::take(&mut self.pmi));
         self.pmis += u64::from(pmi);
         pmi
+    }
+
+    /// The vector of an interrupt that is to be delivered because a counter of the attached state has overflowed; where
+    /// the guest has named none [`take_pmi`](Self::take_pmi) says so. To be asked when that is.
+    pub fn take_vector<M: GuestMemory + ?Sized>(&mut self, mem: &M) -> Option<u8> {
+        if self.vector == 0 || !std::mem::take(&mut self.pmi) {
+            return None;
+        }
+        self.pmis += 1;
+        if let Some(door) = self.door_page(mem) {
+            door.set_attention();
+        }
+        Some(self.vector)
     }
 
     fn register_parts(&mut self) -> (&mut RegisterFile, Context<'_, H>) {
@@ -181,7 +206,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         let ended = self.period.end(&mut self.slots, &mut self.totals, None::<&StatePage<'_, ()>>, self.cpu);
         self.lost += u64::from(ended.lost.count_ones());
         self.untold = Ended::default();
-        self.page_msr = 0;
+        (self.page_msr, self.vector) = (0, 0);
         let (registers, mut context) = self.register_parts();
         registers.stop(&mut context);
         self.registers = RegisterFile::new(&self.config);

@@ -4,7 +4,7 @@ mod guest;
 
 use guest::*;
 use perfctr_abi::door::op;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
+use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page};
 use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::{Executed, SimPmu, Work};
@@ -219,6 +219,38 @@ fn a_control_tells_the_overflow_of_the_period_it_ends() {
     driver.pmu.host_mut().execute(&WORK);
     driver.pmu.kicked();
     assert!(driver.pmu.take_pmi());
+}
+
+#[test]
+fn an_overflow_interrupts_by_the_vector_that_the_guest_names() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    let register = MSR_BASE + MSR_VECTOR;
+    assert_eq!(driver.pmu.rdmsr(register), MsrOutcome::Value(0));
+    for bad in [1, 15, 256, 1 << 32 | 0xF6, u64::MAX] {
+        assert_eq!(driver.pmu.wrmsr(register, bad, &mem), MsrOutcome::GpFault, "{bad:#x}");
+    }
+    let mut interrupting = control(&[USR | 0x0010_00C0]);
+    (interrupting.nractrs, interrupting.nrictrs, interrupting.ireset[0]) = (0, 1, -600);
+    let attention = || mem.read_obj::<u32>(GuestAddress(page(0) + 48)).unwrap();
+    for vector in [16, 0xF6, 255, 0] {
+        assert_eq!(driver.pmu.wrmsr(register, vector, &mem), MsrOutcome::Handled);
+        assert_eq!(driver.pmu.rdmsr(register), MsrOutcome::Value(vector));
+        assert_eq!(driver.control(0, state_page(0), interrupting).result, 0);
+        assert_eq!(driver.pmu.take_vector(&mem), None);
+        driver.pmu.host_mut().execute(&WORK);
+        driver.pmu.kicked();
+        let by_vector = vector != 0;
+        assert_eq!((driver.pmu.take_pmi(), attention()), (!by_vector, 0));
+        assert_eq!(driver.pmu.take_vector(&mem), by_vector.then_some(vector as u8));
+        assert_eq!(attention(), u32::from(by_vector));
+        assert_eq!((driver.pmu.take_vector(&mem), driver.pmu.take_pmi()), (None, false), "once");
+        assert_eq!(driver.suspend(state_page(0)), 0);
+    }
+    assert_eq!(driver.pmu.snapshot().pmis, 4);
+    assert_eq!(driver.pmu.wrmsr(register, 0xF6, &mem), MsrOutcome::Handled);
+    driver.pmu.reset();
+    assert_eq!(driver.pmu.rdmsr(register), MsrOutcome::Value(0));
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub trait Doors {
     fn kicked(&mut self);
     /// Whether an overflow interrupt is to be delivered; true once for each. Asked after every exit, so it must be cheap.
     fn take_pmi(&mut self) -> bool;
+    /// The vector of an overflow interrupt that does not go by LVTPC; asked as [`take_pmi`](Self::take_pmi) is.
+    fn take_vector(&mut self) -> Option<u8>;
 }
 
 /// System event of KVM_EXIT_SYSTEM_EVENT: shutdown, reset.
@@ -119,6 +121,9 @@ mod tests {
         fn kicked(&mut self) {}
         fn take_pmi(&mut self) -> bool {
             false
+        }
+        fn take_vector(&mut self) -> Option<u8> {
+            None
         }
     }
 

@@ -145,6 +145,17 @@ impl Lvtpc {
         Ok(outcome)
     }
 
+    /// Deliver one of this vector, which the guest chose at the perfctr door: its own counters' LVTPC does not matter.
+    ///
+    /// # Errors
+    /// As for [`deliver`](Self::deliver).
+    pub fn send(&self, fd: &VcpuFd, vector: u8) -> Result<Outcome, Error> {
+        match self.apic(fd)? {
+            Some(apic) => self.message(apic.id, vector),
+            None => Ok(Outcome::Dropped),
+        }
+    }
+
     /// `None` if it is switched off.
     fn apic(&self, fd: &VcpuFd) -> Result<Option<Apic>, Error> {
         let mut msrs = msrs(&[(MSR_APIC_BASE, 0), (MSR_LVTPC, 0)])?;

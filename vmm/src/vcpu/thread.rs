@@ -26,6 +26,8 @@ pub(super) trait Processor {
     fn enter(&mut self) -> Result<VcpuExit<'_>, kvm_ioctls::Error>;
     /// Deliver an overflow interrupt.
     fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error>;
+    /// Deliver one of this vector, whatever LVTPC says.
+    fn send(&mut self, vector: u8) -> Result<lvtpc::Outcome, lvtpc::Error>;
     /// The counters that are KVM's.
     fn counters(&self) -> Option<KvmCounters>;
     /// Where it is, in words.
@@ -46,6 +48,10 @@ impl Processor for Kvm {
 
     fn interrupt(&mut self) -> Result<lvtpc::Outcome, lvtpc::Error> {
         self.lvtpc.deliver(&self.fd)
+    }
+
+    fn send(&mut self, vector: u8) -> Result<lvtpc::Outcome, lvtpc::Error> {
+        self.lvtpc.send(&self.fd, vector)
     }
 
     fn counters(&self) -> Option<KvmCounters> {
@@ -152,6 +158,11 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
     fn interrupt(&mut self, processor: &mut impl Processor) {
         if self.doors.take_pmi()
             && let Err(e) = processor.interrupt()
+        {
+            self.stop(Stop::Failed(e.to_string()));
+        }
+        if let Some(vector) = self.doors.take_vector()
+            && let Err(e) = processor.send(vector)
         {
             self.stop(Stop::Failed(e.to_string()));
         }

@@ -203,7 +203,7 @@ const ALL: [u32; 4] = [u32::MAX; 4];
 fn door_counters(script: &mut Script, model: Model, flags: u32) {
     let (facts, pmu) = (model.facts(), pmu(model));
     let fixed = model.cpuid(pmu.host).architectural.map_or(0, |leaf| leaf[3] & 0x1F);
-    let flags = flags | door::COUNTERS_CONTROL;
+    let flags = flags | door::COUNTERS_CONTROL | door::COUNTERS_VECTOR;
     cpuid(script, door::LEAF_COUNTERS, [facts.counters | fixed << 8, facts.width, pmu.core_khz, flags], ALL);
 }
 

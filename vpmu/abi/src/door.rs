@@ -18,13 +18,15 @@ pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
 /// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
 pub const LEAF_INTERFACE: u32 = 0x4000_0101;
 /// EAX: number of counters; fixed ones, which count one event each, in bits 8 to 15. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags,
-/// [`COUNTERS_RDPMC_WINDOW`] and [`COUNTERS_CONTROL`].
+/// [`COUNTERS_RDPMC_WINDOW`], [`COUNTERS_CONTROL`] and [`COUNTERS_VECTOR`].
 pub const LEAF_COUNTERS: u32 = 0x4000_0102;
 
 /// Flag of [`LEAF_COUNTERS`]: RDPMC faults (#GP) in this guest, and [`MSR_RDPMC`] gives what it should have given.
 pub const COUNTERS_RDPMC_WINDOW: u32 = 1;
 /// Flag of [`LEAF_COUNTERS`]: there is [`op::CONTROL`]. Without, three operations do the same.
 pub const COUNTERS_CONTROL: u32 = 2;
+/// Flag of [`LEAF_COUNTERS`]: there are [`MSR_VECTOR`] and [`Page::attention`].
+pub const COUNTERS_VECTOR: u32 = 4;
 
 /// EBX, ECX, EDX of [`LEAF_SIGNATURE`], in this order.
 pub const SIGNATURE: &[u8; 12] = b"perfvisorPMU";
@@ -38,6 +40,10 @@ pub const MSR_BASE: u32 = 0x5046_5600;
 pub const MSR_PAGE: u32 = 0;
 /// Offset of the doorbell: a write of an [`op`] performs it. #GP while no page is registered; reads are #GP.
 pub const MSR_DOORBELL: u32 = 1;
+/// Offset of the register that says how overflows of attached states interrupt: by a fixed interrupt of this vector, 16
+/// to 255; 0, as after a reset: as the local APIC's LVTPC says, like those of the guest's own counter registers. Anything
+/// else is a #GP.
+pub const MSR_VECTOR: u32 = 2;
 /// Offset of the registers that stand in for RDPMC of general counters: the `n`th reads as RDPMC with ECX = `n`
 /// does, or faults as it does. Read only.
 pub const MSR_RDPMC: u32 = 0x40;
@@ -122,8 +128,11 @@ pub struct Page {
     /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
     /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
     pub overflow_prev: u32,
+    /// Out, at any time: 1 before an interrupt by [`MSR_VECTOR`]: a counter of the attached state has overflowed. The guest
+    /// sets it to 0.
+    pub attention: u32,
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 3],
     /// In, UPDATE_CONTROL and CONTROL.
     pub control: CpuControl,
     /// Padding of the structure.
@@ -140,4 +149,5 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Page>() == 392 && offset_of!(Page, control) == 64 && offset_of!(Page, id) == 32);
     assert!(offset_of!(Page, lost_prev) == 40 && offset_of!(Page, overflow_prev) == 44);
+    assert!(offset_of!(Page, attention) == 48);
 };

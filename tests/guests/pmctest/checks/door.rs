@@ -6,7 +6,7 @@ mod device;
 mod pages;
 
 use anyhow::{Context, Result, ensure};
-use perfctr_abi::door::{MSR_DOORBELL, MSR_PAGE, Page, op, result};
+use perfctr_abi::door::{MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 use perfctr_abi::layout::CpuControl;
 
 use self::device::{Door, pin_to_cpu_0};
@@ -59,6 +59,12 @@ fn registers() -> Result<()> {
             equal("the page register after a refusal", door.read(MSR_PAGE)?, own)?;
         }
         ensure!(door.read(MSR_DOORBELL).is_err(), "the doorbell can be read");
+        let vector = door.read(MSR_VECTOR).context("reading the vector")?;
+        for bad in [1, 15, 256, u64::MAX] {
+            ensure!(door.write(MSR_VECTOR, bad).is_err(), "vector: {bad:#x} was accepted");
+            equal("the vector after a refusal", door.read(MSR_VECTOR)?, vector)?;
+        }
+        door.write(MSR_VECTOR, vector).context("writing the vector that is there")?;
         door.write(MSR_PAGE, 0).context("withdrawing the page")?;
         for op in 0..8 {
             ensure!(door.write(MSR_DOORBELL, op).is_err(), "operation {op} was done without a page");

@@ -19,6 +19,7 @@ struct FakeDoors {
     log: Log,
     alarm: bool,
     due: bool,
+    vector: Option<u8>,
 }
 
 impl Doors for FakeDoors {
@@ -44,6 +45,9 @@ impl Doors for FakeDoors {
     }
     fn take_pmi(&mut self) -> bool {
         std::mem::take(&mut self.due)
+    }
+    fn take_vector(&mut self) -> Option<u8> {
+        self.vector.take()
     }
 }
 
@@ -113,6 +117,11 @@ impl Processor for FakeKvm<'_> {
         self.log.borrow_mut().push("interrupt");
         if self.refuses { Err(lvtpc::Error::for_test()) } else { Ok(lvtpc::Outcome::Delivered) }
     }
+    fn send(&mut self, vector: u8) -> Result<lvtpc::Outcome, lvtpc::Error> {
+        assert_eq!(vector, VECTOR);
+        self.log.borrow_mut().push("send");
+        if self.refuses { Err(lvtpc::Error::for_test()) } else { Ok(lvtpc::Outcome::Delivered) }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -131,9 +140,13 @@ struct Start {
     alarm: bool,
     /// A guest's write has let a counter overflow.
     due: bool,
+    /// A counter of the attached state has overflowed, and the guest has named [`VECTOR`].
+    vector: bool,
     /// KVM refuses interrupts.
     refuses: bool,
 }
+
+const VECTOR: u8 = 0xF6;
 
 /// Run `script` with a vCPU that was told to run; after it, and after a stop, the vCPU is told to end.
 fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
@@ -145,7 +158,8 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
     if matches!(script[..], [Enter::PowerOff]) {
         commands.send(Command::End).unwrap();
     }
-    let doors = FakeDoors { log: Rc::clone(&log), alarm: start.alarm, due: start.due };
+    let vector = start.vector.then_some(VECTOR);
+    let doors = FakeDoors { log: Rc::clone(&log), alarm: start.alarm, due: start.due, vector };
     let mut kvm = FakeKvm {
         log: Rc::clone(&log),
         script: script.into(),
@@ -168,7 +182,7 @@ fn kick(commands: Vec<Command>) -> Enter {
     Enter::Error(libc::EINTR, commands)
 }
 
-const ALARM: Start = Start { alarm: true, due: false, refuses: false };
+const ALARM: Start = Start { alarm: true, due: false, vector: false, refuses: false };
 
 #[test]
 fn an_overflow_by_a_write_interrupts_before_the_guest_goes_on() {
@@ -183,6 +197,17 @@ fn an_alarm_interrupts_once_and_before_commands_are_obeyed() {
     assert_eq!(log[5..], ["enter", "kicked", "enter", "kicked", "kicked", "finish"]);
     let (log, _) = run(vec![kick(vec![Command::End])], ALARM);
     assert_eq!(log, ["enter", "kicked", "interrupt", "kicked", "finish"]);
+}
+
+#[test]
+fn an_interrupt_of_the_guests_choice_is_sent_before_commands_are_obeyed() {
+    let start = Start { vector: true, ..Start::default() };
+    let (log, _) = run(vec![kick(vec![dump()])], start);
+    assert_eq!(log[..4], ["enter", "kicked", "send", "dump"]);
+    assert!(!log[4..].contains(&"send"), "{log:?}");
+    let start = Start { vector: true, refuses: true, ..Start::default() };
+    let (_, stops) = run(vec![kick(vec![Command::End])], start);
+    assert!(matches!(&stops[..], [Stop::Failed(_)]), "{stops:?}");
 }
 
 #[test]

@@ -27,9 +27,6 @@ int door_ring(struct door_page *page, u64 op)
 	page->lost = 0;
 	page->lost_prev = 0;
 	page->overflow_prev = 0;
-	/* The others end what is attached, and say how that was. */
-	if (op != DOOR_UPDATE_CONTROL)
-		WRITE_ONCE(page->attention, 0);
 	if (door_write(DOOR_MSR_DOORBELL, op))
 		return -EIO;
 	return page->result;
@@ -86,6 +83,27 @@ static u64 door_id(const struct door_state *state)
 	return state->stopped ? state->tsc_id : state->id;
 }
 
+/*
+ * The control with which the VMM is to go on by itself when @state overflows: of
+ * the TSC alone, once it is known.
+ */
+static u64 door_stop_id(const struct door_state *state)
+{
+	if (state->sampling || !door_interrupts(state) ||
+	    !perfctr_cstatus_has_tsc(state->cstatus))
+		return 0;
+	return state->tsc_id;
+}
+
+/* What an operation has said of @prev, and nobody before. */
+u32 door_overflow_prev(struct door_state *prev)
+{
+	u32 overflow = this_cpu_read(door_page)->overflow_prev & ~prev->known;
+
+	prev->known = 0;
+	return overflow;
+}
+
 /* A period of @state is over: what the VMM said of it. */
 void door_period_ended(struct door_state *state, u32 overflow)
 {
@@ -113,7 +131,7 @@ static int door_detach(struct door_state *state)
 	}
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SUSPEND);
-	door_period_ended(state, page->overflow_prev);
+	door_period_ended(state, door_overflow_prev(state));
 	pmi_disarm();
 	return page->lost_prev ? -EIO : err;
 }
@@ -161,6 +179,7 @@ static int door_attach(struct door_state *state)
 	for (tries = 0; ; tries++) {
 		page->next = state->gpa;
 		page->next_id = door_id(state);
+		page->stop_id = door_stop_id(state);
 		err = door_ring(page, DOOR_RESUME);
 		if (!err)
 			return door_begun(state, page->lost);
@@ -213,7 +232,7 @@ void door_sample(struct door_state *state)
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SAMPLE);
 	lost = page->lost_prev;
-	overflow = page->overflow_prev;
+	overflow = door_overflow_prev(state);
 	if (!err && !lost && !overflow)
 		goto out;
 
@@ -243,8 +262,9 @@ static int door_switch_pages(struct door_state *prev, struct door_state *next)
 	page->prev = prev->gpa;
 	page->next = next->gpa;
 	page->next_id = door_id(next);
+	page->stop_id = door_stop_id(next);
 	err = door_ring(page, DOOR_SWITCH);
-	door_period_ended(prev, page->overflow_prev);
+	door_period_ended(prev, door_overflow_prev(prev));
 	if (page->lost_prev)
 		door_lost(prev, -EIO);
 

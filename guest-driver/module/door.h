@@ -52,7 +52,8 @@ struct door_page {
 	__u32 lost_prev;	/* out: counters of prev that missed something */
 	__u32 overflow_prev;	/* out: i-mode counters of prev that overflowed */
 	__u32 attention;	/* out, at any time: an overflow */
-	__u32 reserved[3];
+	__u32 stopped;		/* out, with it: of these, and they stopped */
+	__u64 stop_id;		/* in: control to go on with then; or 0 */
 	struct perfctr_cpu_control control;	/* in */
 	__u32 pad;
 };
@@ -62,6 +63,7 @@ static_assert(offsetof(struct door_page, id) == 32);
 static_assert(offsetof(struct door_page, lost_prev) == 40);
 static_assert(offsetof(struct door_page, overflow_prev) == 44);
 static_assert(offsetof(struct door_page, attention) == 48);
+static_assert(offsetof(struct door_page, stop_id) == 56);
 static_assert(offsetof(struct door_page, control) == 64);
 
 /*
@@ -78,6 +80,7 @@ struct door_state {
 	u64 tsc_id;		/* of a control of the TSC alone, once known */
 	u32 cstatus;		/* of the control; the page has what runs */
 	u32 overflow;		/* i-mode counters whose thread is to be told */
+	u32 known;		/* those that the VMM will tell of once more */
 	bool no_rdpmc;		/* readers shall not take it for granted */
 	bool enabled;		/* counts whenever its thread runs */
 	bool stopped;		/* by an overflow: all but the TSC */
@@ -112,6 +115,7 @@ DECLARE_PER_CPU(struct door_state *, door_here);
 int door_ring(struct door_page *page, u64 op);
 void door_attached(struct door_state *state);
 void door_period_ended(struct door_state *state, u32 overflow);
+u32 door_overflow_prev(struct door_state *prev);
 
 /* door_control.c: giving states their controls; interrupts must be off */
 int door_update_control(struct door_state *state);
@@ -133,6 +137,7 @@ void door_lost(struct door_state *state, int error);
 
 /* door_overflow.c; interrupts must be off */
 void door_look(struct door_state *state);
+void door_stopped(struct door_state *state, u32 overflow);
 int door_go_on(struct door_state *state);
 
 /* samples.c: a period of counters that are sampling has ended */

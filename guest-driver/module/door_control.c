@@ -105,11 +105,12 @@ static int door_control_at_once(struct door_state *state,
 	page->prev = ended ? state->gpa : 0;
 	page->next = state->gpa;
 	page->control = *control;
+	page->stop_id = 0;
 	err = door_ring(page, DOOR_CONTROL);
 	cstatus = state->page->cstatus;
 	/* By the settings of before. */
 	if (ended)
-		door_period_ended(state, page->overflow_prev);
+		door_period_ended(state, door_overflow_prev(state));
 
 	state->control = *control;
 	state->stopped = false;

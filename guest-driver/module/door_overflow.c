@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A state's counters, all but the TSC, stop at an overflow and go on later. At
- * the door each is one exit: a switch from the state to itself.
+ * the door each is one exit, a switch from the state to itself; and the first is
+ * none, once the VMM knows what to go on with.
  */
 #include "door.h"
 #include "native.h"
+#include "pmi.h"
 
 /* What is lost does not run on. */
 static void door_end_lost(struct door_state *state, int err)
@@ -51,6 +53,17 @@ void door_look(struct door_state *state)
 		err = door_look_by_switch(state);
 	door_end_lost(state, err);
 	door_changed(state);
+}
+
+/* The VMM has stopped @state, which runs, at an overflow. */
+void door_stopped(struct door_state *state, u32 overflow)
+{
+	door_change(state);
+	state->overflow |= overflow;
+	state->known |= overflow;
+	door_stop(state);
+	door_changed(state);
+	pmi_disarm();
 }
 
 /* An overflow has stopped @state: all goes on, or as before if that fails. */

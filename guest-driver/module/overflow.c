@@ -94,8 +94,11 @@ void vperfctr_overflow_init(struct vperfctr *state)
 	init_irq_work(&state->tell_irq, vperfctr_wake_to_tell);
 }
 
-/* In an interrupt, so current is whom it interrupted. */
-void vperfctr_pmi(void)
+/*
+ * In an interrupt, so current is whom it interrupted. @stopped: counters that
+ * the VMM has stopped, and said so.
+ */
+void vperfctr_pmi(u32 stopped)
 {
 	struct vperfctr *state = vperfctr_of(current);
 
@@ -103,7 +106,10 @@ void vperfctr_pmi(void)
 	    !door_interrupts(&state->counters))
 		return;
 	raw_spin_lock(&state->lock);
-	door_look(&state->counters);
+	if (stopped)
+		door_stopped(&state->counters, stopped);
+	else
+		door_look(&state->counters);
 	raw_spin_unlock(&state->lock);
 	vperfctr_tell(state);
 }

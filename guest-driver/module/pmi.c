@@ -22,6 +22,7 @@
 #include <linux/printk.h>
 #include <asm/apic.h>
 #include <asm/apicdef.h>
+#include <asm/cmpxchg.h>
 #include <asm/cpufeature.h>
 #include <asm/irq_vectors.h>
 #include <asm/nmi.h>
@@ -54,7 +55,7 @@ void pmi_arm(void)
 
 static void pmi_look(struct irq_work *work)
 {
-	vperfctr_pmi();
+	vperfctr_pmi(0);
 }
 
 static void pmi_look_lazily(struct irq_work *work)
@@ -63,7 +64,7 @@ static void pmi_look_lazily(struct irq_work *work)
 
 	if (READ_ONCE(page->attention)) {
 		WRITE_ONCE(page->attention, 0);
-		vperfctr_pmi();
+		vperfctr_pmi(xchg(&page->stopped, 0));
 	}
 	if (this_cpu_read(pmi_cpu.armed))
 		irq_work_queue(work);

@@ -126,7 +126,7 @@ void switch_exit(void);
 void vperfctr_overflow_init(struct vperfctr *state);
 void vperfctr_tell(struct vperfctr *state);
 void vperfctr_tell_later(struct vperfctr *state);
-void vperfctr_pmi(void);
+void vperfctr_pmi(u32 stopped);
 int vperfctr_go_on(struct vperfctr *state);
 
 /* samples.c: overflows that stop nothing */

@@ -77,6 +77,22 @@ impl<H: HostPmu> VirtualPmu<H> {
         Ok(())
     }
 
+    /// The attached state goes on with the control that its guest has named for the case of an overflow, if it has. Gives
+    /// the counters that have overflowed, or none.
+    pub(crate) fn stop_overflowed<M: GuestMemory + ?Sized>(&mut self, mem: &M) -> u32 {
+        let (address, id) = (self.period.page, self.period.stop_id);
+        if id == 0 || self.place(id).is_err() {
+            return 0;
+        }
+        let Some(page) = StatePage::new(mem, address) else { return 0 };
+        let sequence = page.change();
+        self.end_period(mem);
+        // Its placement was just made.
+        let _ = self.attach(address, id, &page);
+        page.changed(sequence);
+        self.untold.overflow
+    }
+
     /// A third state may be attached, which the guest has forgotten.
     pub(crate) fn forget_third<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
         self.end_period(mem);

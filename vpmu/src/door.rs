@@ -172,6 +172,7 @@ impl<H: HostPmu> VirtualPmu<H> {
                 self.period = Period::none();
                 return Err(DoorError::Busy);
             }
+            self.period.stop_id = door.stop_id();
         }
         suspended
     }
@@ -188,7 +189,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         }
         // Another state's events may have to make room meanwhile, so its period is interrupted. The guest does not
         // run between end and beginning: nothing is missed.
-        let (attached, id) = (self.period.page, self.period.id);
+        let (attached, id, stop_id) = (self.period.page, self.period.id, self.period.stop_id);
         let ended = self.end_period(mem);
         // It goes on at once, so its driver hears of an overflow by an interrupt only.
         self.pmi |= ended.silent != 0;
@@ -198,6 +199,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         {
             // Its placement is in the cache since it was resumed, so this cannot fail.
             let _ = self.attach(attached, id, &page);
+            self.period.stop_id = stop_id;
         }
         outcome.map_err(|error| {
             let refusal = match error {
@@ -235,7 +237,9 @@ impl<H: HostPmu> VirtualPmu<H> {
         self.tell_prev(door);
         let resumed = page.map_or(Ok(0), |page| {
             self.forget_third(mem);
-            self.attach(next, door.next_id(), &page)
+            let lost = self.attach(next, door.next_id(), &page)?;
+            self.period.stop_id = door.stop_id();
+            Ok(lost)
         });
         door.set_lost(*resumed.as_ref().unwrap_or(&0));
         resumed.and(suspended)
@@ -244,10 +248,11 @@ impl<H: HostPmu> VirtualPmu<H> {
     fn sample<M: GuestMemory + ?Sized>(&mut self, prev: u64, mem: &M) -> Result<(), DoorError> {
         self.check_attached(prev, mem)?;
         if prev != 0 {
-            let id = self.period.id;
+            let (id, stop_id) = (self.period.id, self.period.stop_id);
             let page = StatePage::new(mem, prev).ok_or(DoorError::Fault)?;
             self.end_period(mem);
             self.attach(prev, id, &page)?;
+            self.period.stop_id = stop_id;
         }
         Ok(())
     }
@@ -267,5 +272,6 @@ impl<H: HostPmu> VirtualPmu<H> {
         let Ended { lost, overflow, .. } = std::mem::take(&mut self.untold);
         door.set_lost_prev(lost);
         door.set_overflow_prev(overflow);
+        door.clear_attention();
     }
 }

@@ -1,10 +1,10 @@
 //! Pages of guest memory, untrusted: every access is checked, nothing read is believed.
 
 use std::mem::offset_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use perfctr_abi::door::Page;
-use perfctr_abi::layout::{CpuControl, CpuState, PmcState};
+use perfctr_abi::layout::{CpuControl, CpuState, PmcState, SEQ_OFFSET};
 use vm_memory::bitmap::{BS, BitmapSlice};
 use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemory, Permissions, VolatileSlice};
 use zerocopy::FromBytes;
@@ -57,6 +57,24 @@ impl<'a, B: BitmapSlice> StatePage<'a, B> {
 
     pub(crate) fn set_isuspend_cpu(&self, cpu: u32) {
         store(&self.0, offset_of!(CpuState, isuspend_cpu), cpu);
+    }
+
+    /// Whoever reads the page between this and [`changed`](Self::changed), on another processor, reads again. `None`: the
+    /// guest's driver is in a change itself, and sees to that.
+    pub(crate) fn change(&self) -> Option<u32> {
+        let sequence: u32 = load(&self.0, SEQ_OFFSET);
+        if sequence % 2 == 1 {
+            return None;
+        }
+        store(&self.0, SEQ_OFFSET, sequence.wrapping_add(1));
+        fence(Ordering::Release);
+        Some(sequence)
+    }
+
+    pub(crate) fn changed(&self, sequence: Option<u32>) {
+        let Some(sequence) = sequence else { return };
+        fence(Ordering::Release);
+        store(&self.0, SEQ_OFFSET, sequence.wrapping_add(2));
     }
 
     pub(crate) fn add_tsc(&self, count: u64) {
@@ -115,8 +133,18 @@ impl<'a, B: BitmapSlice> DoorPage<'a, B> {
         store(&self.0, offset_of!(Page, overflow_prev), overflow);
     }
 
-    pub(crate) fn set_attention(&self) {
-        store(&self.0, offset_of!(Page, attention), 1);
+    pub(crate) fn stop_id(&self) -> u64 {
+        load(&self.0, offset_of!(Page, stop_id))
+    }
+
+    pub(crate) fn set_attention(&self, stopped: u32) {
+        store(&self.0, offset_of!(Page, stopped), stopped);
+        store(&self.0, offset_of!(Page, attention), 1_u32);
+    }
+
+    pub(crate) fn clear_attention(&self) {
+        // `attention` and `stopped`.
+        store(&self.0, offset_of!(Page, attention), 0_u64);
     }
 
     pub(crate) fn set_result(&self, result: i32) {

@@ -16,6 +16,8 @@ pub(crate) struct Period {
     /// Address of the attached state's page; 0: none is attached.
     pub(crate) page: u64,
     pub(crate) id: u64,
+    /// Control to go on with after an overflow; 0: this one.
+    pub(crate) stop_id: u64,
     tsc_start: Option<u64>,
     len: usize,
     counters: [Counter; MAX_COUNTERS],
@@ -54,7 +56,7 @@ pub(crate) struct Ended {
 impl Period {
     pub(crate) fn none() -> Self {
         let counter = Counter { slot: None, row: RowIndex::OTHERS, start: 0, imode: None };
-        Self { page: 0, id: 0, tsc_start: None, len: 0, counters: [counter; MAX_COUNTERS] }
+        Self { page: 0, id: 0, stop_id: 0, tsc_start: None, len: 0, counters: [counter; MAX_COUNTERS] }
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -146,7 +148,7 @@ impl Period {
                 page.set_isuspend_cpu(cpu);
             }
         }
-        (self.page, self.id, self.tsc_start, self.len) = (0, 0, None, 0);
+        (self.page, self.id, self.stop_id, self.tsc_start, self.len) = (0, 0, 0, None, 0);
         ended
     }
 

@@ -172,8 +172,9 @@ impl<H: HostPmu> VirtualPmu<H> {
             return None;
         }
         self.pmis += 1;
+        let stopped = self.stop_overflowed(mem);
         if let Some(door) = self.door_page(mem) {
-            door.set_attention();
+            door.set_attention(stopped);
         }
         Some(self.vector)
     }

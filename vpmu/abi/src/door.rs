@@ -25,7 +25,7 @@ pub const LEAF_COUNTERS: u32 = 0x4000_0102;
 pub const COUNTERS_RDPMC_WINDOW: u32 = 1;
 /// Flag of [`LEAF_COUNTERS`]: there is [`op::CONTROL`]. Without, three operations do the same.
 pub const COUNTERS_CONTROL: u32 = 2;
-/// Flag of [`LEAF_COUNTERS`]: there are [`MSR_VECTOR`] and [`Page::attention`].
+/// Flag of [`LEAF_COUNTERS`]: there are [`MSR_VECTOR`], and [`Page::attention`] to [`Page::stop_id`].
 pub const COUNTERS_VECTOR: u32 = 4;
 
 /// EBX, ECX, EDX of [`LEAF_SIGNATURE`], in this order.
@@ -128,11 +128,16 @@ pub struct Page {
     /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
     /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
     pub overflow_prev: u32,
-    /// Out, at any time: 1 before an interrupt by [`MSR_VECTOR`]: a counter of the attached state has overflowed. The guest
-    /// sets it to 0.
+    /// Out, at any time: 1 before an interrupt by [`MSR_VECTOR`]: a counter of the attached state has overflowed. 0 again
+    /// after any operation but UPDATE_CONTROL, or by the guest.
     pub attention: u32,
-    /// Zero.
-    pub reserved: [u32; 3],
+    /// Out, with `attention`: bit i set: i-mode counter i overflowed, and the state goes on with `stop_id` since then. As
+    /// after SAMPLE, its sums are added up and, unless the guest is in such a change itself, its page's sequence count
+    /// has gone on by 2. `overflow_prev` tells it again.
+    pub stopped: u32,
+    /// In, RESUME, SWITCH and CONTROL, where there is an [`MSR_VECTOR`]: id of the control that `next` goes on with when one
+    /// of its counters overflows; 0, or one that is no longer known: it goes on as it is.
+    pub stop_id: u64,
     /// In, UPDATE_CONTROL and CONTROL.
     pub control: CpuControl,
     /// Padding of the structure.
@@ -150,4 +155,5 @@ const _: () = {
     assert!(size_of::<Page>() == 392 && offset_of!(Page, control) == 64 && offset_of!(Page, id) == 32);
     assert!(offset_of!(Page, lost_prev) == 40 && offset_of!(Page, overflow_prev) == 44);
     assert!(offset_of!(Page, attention) == 48);
+    assert!(offset_of!(Page, stopped) == 52 && offset_of!(Page, stop_id) == 56);
 };

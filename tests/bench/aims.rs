@@ -101,8 +101,8 @@ fn of_a_switch(measured: &Measured, name: &str) -> Option<String> {
     })
 }
 
-const OVERFLOW_EXITS: &str = "one is the host's counter interrupt, with which the VMM learns of it; three are the guest's NMI, which cannot tell a \
-     thread, and the interrupt that does (its request to the APIC, IRET, and the interrupt window); one stops the counters; one is vperfctr_iresume";
+const OVERFLOW_EXITS: &str = "its own are two: the host's counter interrupt, with which the VMM learns of it and stops the counters, and vperfctr_iresume; \
+     the rest are timers' in the time of a period";
 
 /// For a terminal.
 pub(crate) fn text(results: &Results) -> String {

@@ -20,6 +20,7 @@
 #include <linux/irq_work.h>
 #include <linux/kprobes.h>
 #include <linux/printk.h>
+#include <linux/smp.h>
 #include <asm/apic.h>
 #include <asm/apicdef.h>
 #include <asm/cmpxchg.h>
@@ -110,11 +111,13 @@ static int pmi_cpu_online(unsigned int cpu)
 /* Overflows of threads that still run here are found when they are switched. */
 static int pmi_cpu_offline(unsigned int cpu)
 {
-	if (pmi_by_vector)
-		door_write(DOOR_MSR_VECTOR, 0);
-	else
-		apic->write(APIC_LVTPC, this_cpu_read(pmi_lvtpc));
+	apic->write(APIC_LVTPC, this_cpu_read(pmi_lvtpc));
 	return 0;
+}
+
+static void pmi_cpu_forget(void *unused)
+{
+	door_write(DOOR_MSR_VECTOR, 0);
 }
 
 static void __init pmi_choose(void)
@@ -138,6 +141,14 @@ static void __init pmi_choose(void)
 	}
 }
 
+static void pmi_unregister(void)
+{
+	if (pmi_by_vector)
+		on_each_cpu(pmi_cpu_forget, NULL, 1);
+	else
+		unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+}
+
 static int __init pmi_start(void)
 {
 	int err = 0;
@@ -150,10 +161,10 @@ static int __init pmi_start(void)
 	if (err)
 		return err;
 	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr/pmi:online",
-				pmi_cpu_online, pmi_cpu_offline);
+				pmi_cpu_online,
+				pmi_by_vector ? NULL : pmi_cpu_offline);
 	if (err < 0) {
-		if (!pmi_by_vector)
-			unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+		pmi_unregister();
 		return err;
 	}
 	pmi_cpuhp = err;
@@ -188,8 +199,7 @@ void pmi_exit(void)
 	if (!pmi_works)
 		return;
 	cpuhp_remove_state(pmi_cpuhp);
-	if (!pmi_by_vector)
-		unregister_nmi_handler(NMI_LOCAL, PMI_HANDLER);
+	pmi_unregister();
 	for_each_possible_cpu(cpu)
 		irq_work_sync(per_cpu_ptr(&pmi_work, cpu));
 }

@@ -66,7 +66,7 @@ pub mod op {
     /// Add the running period of the attached state `prev` to its sums and detach it.
     pub const SUSPEND: u64 = 2;
     /// Attach the state page `next` with the control `next_id` and begin a period. `prev` is ignored. An i-mode
-    /// counter begins at `pmc[].start` of the page, sign-extended, and raises the guest's LVTPC when it steps from
+    /// counter begins at `pmc[].start` of the page, sign-extended, and interrupts ([`MSR_VECTOR`]) when it steps from
     /// negative to non-negative.
     pub const RESUME: u64 = 3;
     /// SUSPEND of `prev` and RESUME of `next` in one exit, with no event lost or shared between them.

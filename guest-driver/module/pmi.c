@@ -21,6 +21,7 @@
 #include <linux/kprobes.h>
 #include <linux/printk.h>
 #include <linux/smp.h>
+#include <linux/tick.h>
 #include <asm/apic.h>
 #include <asm/apicdef.h>
 #include <asm/cmpxchg.h>
@@ -125,9 +126,13 @@ static void __init pmi_choose(void)
 	struct irq_work *work;
 	int cpu;
 
-	/* With PREEMPT_RT lazy works run in a thread. */
+	/*
+	 * With PREEMPT_RT lazy works run in a thread. Without a tick they are
+	 * not lazy: one that goes back would run for ever.
+	 */
 	pmi_by_vector = !native() && door_has_vector &&
-			!IS_ENABLED(CONFIG_PREEMPT_RT);
+			!IS_ENABLED(CONFIG_PREEMPT_RT) &&
+			!tick_nohz_full_enabled();
 	/* AMD's do not; but some versions of KVM's own vPMU do for them. */
 	pmi_masks = native() || (boot_cpu_data.x86_vendor != X86_VENDOR_AMD &&
 				 boot_cpu_data.x86_vendor != X86_VENDOR_HYGON);

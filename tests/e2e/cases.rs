@@ -39,6 +39,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("host-module-alone", host_module::by_itself),
     ("host-module-sleep", host_module::across_sleep),
     ("host-module-and-perf", host_module::conflicts),
+    ("host-module-chosen", host_module::chosen),
     ("host-module-global", host_module::global),
     ("kvm-same-numbers", kvm::same_numbers),
     ("kvm-beside-perf", kvm::beside_perf),

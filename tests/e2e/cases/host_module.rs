@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::test_kernel;
+use crate::dump::Dump;
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, Guarded, RUN_FAILED};
 
 /// `tests/lab/module/module.c`, compiled.
@@ -66,29 +67,55 @@ fn during(who: &str, arguments: &[&str]) -> Result<Ended> {
     perfvisor::run(arguments, b"", COMMAND_LIMIT)
 }
 
-/// A machine with this source, while `who` has the counters.
-fn beside(who: &str, source: &str) -> Result<Ended> {
+/// A machine with this source, while `who` has the counters, and its final report.
+fn beside(who: Option<&str>, source: &str) -> Result<(Ended, Result<Dump>)> {
     let folder = tempfile::tempdir()?;
     let kernel = folder.path().join("test.bin");
     fs::write(&kernel, test_kernel::image())?;
     let kernel = kernel.display().to_string();
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").display().to_string();
-    during(who, &["run", "--pmu", "k8", "--source", source, "--kernel", &kernel, "--module", &module])
+    let report = folder.path().join("report.json");
+    let reported = report.display().to_string();
+    let machine = ["run", "--pmu", "k8", "--kernel", &kernel, "--module", &module, "--report", &reported];
+    // auto is what nobody need ask for.
+    let arguments =
+        if source == "auto" { machine.to_vec() } else { [&machine[..], &["--source", source]].concat() };
+    let ended = match who {
+        Some(who) => during(who, &arguments)?,
+        None => perfvisor::run(&arguments, b"", COMMAND_LIMIT)?,
+    };
+    let report = perfvisor::written(&report).and_then(|json| Dump::parse(&json));
+    Ok((ended, report))
 }
 
 /// One of the two has the counters; the other is told who, and what to do.
 pub(super) fn conflicts() -> Result<()> {
-    beside("hold-perf", "module")?.expect_refusal(RUN_FAILED, &["perf has", "module.", "pid"])?;
-    beside("hold-module", "perf")?.expect_refusal(RUN_FAILED, &["perfctr_host has", "--source module"])?;
+    let refused =
+        |who, source, words: &[&str]| beside(Some(who), source)?.0.expect_refusal(RUN_FAILED, words);
+    refused("hold-perf", "module", &["perf has", "module.", "pid"])?;
+    refused("hold-module", "perf", &["perfctr_host has", "--source module"])?;
     for source in ["auto", "perf", "module"] {
-        beside("hold-global", source)?.expect_refusal(RUN_FAILED, &["whole processors", "pid"])?;
+        refused("hold-global", source, &["whole processors", "pid"])?;
     }
     for who in ["hold-module", "hold-global", "hold-perf"] {
         during(who, &["dump", "--host"])?.expect_refusal(FAILED, &["somebody else has", "pid"])?;
     }
-    for (who, source) in [("hold-module", "module"), ("hold-perf", "perf"), ("hold-perf", "auto")] {
-        let ended = beside(who, source)?;
-        ensure!(ended.status != Some(RUN_FAILED), "{source} beside {who}{ended}");
+    Ok(())
+}
+
+/// The module where it is there and free for it, else perf; and what was asked for.
+pub(super) fn chosen() -> Result<()> {
+    for (who, source, by) in [
+        (None, "auto", "module"),
+        (None, "perf", "perf"),
+        (Some("hold-module"), "auto", "module"),
+        (Some("hold-module"), "module", "module"),
+        (Some("hold-perf"), "auto", "perf"),
+        (Some("hold-perf"), "perf", "perf"),
+    ] {
+        let (ended, report) = beside(who, source)?;
+        let report = report.with_context(|| format!("{source} beside {who:?}{ended}"))?;
+        report.is_by(by).with_context(|| format!("{source} beside {who:?}"))?;
     }
     Ok(())
 }

@@ -11,12 +11,15 @@ static int __init host_init(void)
 {
 	int err;
 
-	err = amd_init();
+	err = pmu_detect();
+	if (err)
+		return err;
+	err = rules_init();
 	if (err)
 		return err;
 	err = processor_init();
 	if (err)
-		return err;
+		goto stop_rules;
 	err = overflow_init();
 	if (err)
 		goto stop_processor;
@@ -40,6 +43,8 @@ stop_overflow:
 	overflow_exit();
 stop_processor:
 	processor_exit();
+stop_rules:
+	rules_exit();
 	return err;
 }
 
@@ -50,6 +55,7 @@ static void __exit host_exit(void)
 	vcpu_exit();
 	overflow_exit();
 	processor_exit();
+	rules_exit();
 }
 
 module_init(host_init);

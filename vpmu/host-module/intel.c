@@ -101,11 +101,12 @@ static char switch_target[] __initdata = "perf_guest_get_msrs";
 /* Without its own driver for this PMU, perf has no answer, and KVM switches nothing. */
 static bool __init perf_has_answer(void)
 {
-	struct perf_guest_switch_msr *ctl;
+	struct perf_guest_switch_msr *msrs, *ctl;
 	int nr = 0;
 
 	local_irq_disable();
-	ctl = find_global_ctl(perf_guest_get_msrs(&nr, NULL), nr);
+	msrs = perf_guest_get_msrs(&nr, NULL);
+	ctl = find_global_ctl(msrs, nr);
 	local_irq_enable();
 	return ctl;
 }

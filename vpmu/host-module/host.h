@@ -108,6 +108,10 @@ void overflow_exit(void);
 void overflow_late(struct host_cpu *c, struct host_vcpu *v);
 void overflow_kick(struct irq_work *work);
 
+/* Reading them from user space, where the kernel forbids it meanwhile. */
+void rdpmc_init(void);
+void rdpmc_exit(void);
+
 /* Taking the counters, and giving them back. */
 int processor_init(void);
 void processor_exit(void);

@@ -20,6 +20,7 @@
 #include <linux/percpu.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
+#include <linux/string.h>
 #include <asm/cpufeature.h>
 
 #include "host.h"

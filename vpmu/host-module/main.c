@@ -32,6 +32,7 @@ static int __init host_init(void)
 	err = device_init();
 	if (err)
 		goto stop_global;
+	rdpmc_init();
 	pr_info("%u counters of %u bits\n", pmu.counters, pmu.width);
 	return 0;
 
@@ -51,6 +52,7 @@ stop_rules:
 static void __exit host_exit(void)
 {
 	device_exit();
+	rdpmc_exit();
 	global_exit();
 	vcpu_exit();
 	overflow_exit();

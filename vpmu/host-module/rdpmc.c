@@ -36,21 +36,25 @@ static bool rdpmc_is_at(unsigned long ip)
 	       !memcmp(opcode, rdpmc_opcode, sizeof(opcode));
 }
 
-/* Where it is set, the fault is for something else, like a wrong number. */
-static bool rdpmc_restore(void)
+/*
+ * It may be there again already, by a switch since the fault. That the counter is
+ * one of the processor's is all there can be said against the fault.
+ */
+static bool rdpmc_restore(u32 counter)
 {
 	struct host_cpu *c;
 	unsigned long flags;
-	bool restore;
+	bool ours;
 
+	if (counter >= pmu.counters)
+		return false;
 	local_irq_save(flags);
 	c = this_cpu_ptr(&host_cpu);
-	restore = c->vcpu && c->vcpu->task == current &&
-		  !(cr4_read_shadow() & X86_CR4_PCE);
-	if (restore)
+	ours = c->vcpu && c->vcpu->task == current;
+	if (ours)
 		cr4_set_bits_irqsoff(X86_CR4_PCE);
 	local_irq_restore(flags);
-	return restore;
+	return ours;
 }
 
 /* What fixup_vdso_exception() says of an exception it has taken care of. */
@@ -74,7 +78,8 @@ static void rdpmc_in_program(unsigned long ip, unsigned long parent_ip,
 	if (!call || (int)call->si != X86_TRAP_GP)
 		return;
 	regs = (struct pt_regs *)call->di;
-	if (regs->cs == __USER_CS && rdpmc_is_at(regs->ip) && rdpmc_restore())
+	if (regs->cs == __USER_CS && rdpmc_is_at(regs->ip) &&
+	    rdpmc_restore(regs->cx))
 		instruction_pointer_set(call, (unsigned long)rdpmc_taken_care_of);
 }
 

@@ -41,6 +41,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("host-module-and-perf", host_module::conflicts),
     ("host-module-chosen", host_module::chosen),
     ("host-module-global", host_module::global),
+    ("host-module-intel", host_module::intel),
     ("kvm-same-numbers", kvm::same_numbers),
     ("kvm-beside-perf", kvm::beside_perf),
     ("kvm-refusals", kvm::refusals),

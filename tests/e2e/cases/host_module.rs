@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use images::layout::Layout;
 use tempfile::TempDir;
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use super::test_kernel;
 use crate::dump::Dump;
@@ -155,4 +157,47 @@ pub(super) fn global() -> Result<()> {
     }
     perfvisor::run(["dump", "--host", "--cpus", "7"], b"", COMMAND_LIMIT)?
         .expect_refusal(FAILED, &["no CPU 7"])
+}
+
+/// Whole processors of Intel's, in a guest that has the counters of one: the lab has no other. There it is perfvisor's own
+/// PMU that is programmed, and there are no guests.
+pub(super) fn intel() -> Result<()> {
+    const SCRIPT: &str = "insmod /root/perfctr_host.ko && spin --seconds 3600 &\n\
+         sleep 2\n\
+         for part in all host guests; do\n\
+             perfvisor dump --host --event instructions:u --event branches:u --of $part --format json || exit 1\n\
+         done\n\
+         kill -TERM $(pidof spin); wait\n\
+         rmmod perfctr_host";
+    let layout = Layout::open()?;
+    let module = layout.own_module(Layout::default_series(), "perfctr_host");
+    let module = module.with_context(|| format!("the module is not there; {}", layout.remedy()))?;
+    let copies = [
+        format!("{}:/root/perfctr_host.ko", module.display()),
+        format!("{}:/bin/perfvisor", perfvisor::program()?.display()),
+        format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin")),
+    ];
+    let mut arguments = vec!["run", "--pmu", "intel-v4", "--source", "perf", "--vcpus", "2"];
+    copies.iter().for_each(|copy| arguments.extend(["--copy", copy]));
+    arguments.extend(["--", "sh", "-c", SCRIPT]);
+    let ended = perfvisor::run(arguments, b"", BOOT_LIMIT)?;
+    ended.expect_status(0)?;
+    let dumps = serde_json::Deserializer::from_slice(&ended.stdout).into_iter();
+    let dumps: Vec<serde_json::Value> = dumps.collect::<Result<_, _>>()?;
+    ensure!(dumps.len() == 3, "{} dumps{ended}", dumps.len());
+    for (dump, counts) in dumps.iter().zip([true, true, false]) {
+        let total = |event: usize| dump["totals"][event]["count"].as_u64().context("no count");
+        let (instructions, branches) = (total(0)?, total(1)?);
+        if !counts {
+            ensure!(instructions == 0 && branches == 0, "there are no guests{ended}");
+            continue;
+        }
+        ensure!(instructions > 1_000_000, "{instructions} instructions of a busy guest{ended}");
+        ensure!(
+            (instructions * BRANCHES_PER_ITERATION).abs_diff(branches * INSTRUCTIONS_PER_ITERATION)
+                < instructions / 20,
+            "{instructions} instructions, {branches} branches{ended}"
+        );
+    }
+    Ok(())
 }

@@ -87,13 +87,13 @@ impl Guest {
     }
 
     /// A guest for the cases of [`long_runs`].
-    const fn of_long_runs(name: &'static str, kernel: &'static str, vcpus: u32) -> Self {
+    const fn of_long_runs(name: &'static str, kernel: &'static str, source: &'static str) -> Self {
         Self {
             name,
             kernel,
-            vcpus,
+            vcpus: 4,
             pmu: "k8",
-            source: "perf",
+            source,
             tool: Tool::Pmctest,
             append: DEBUGGING,
             cases: long_runs::CASES,
@@ -135,7 +135,7 @@ impl Guest {
 /// them (6.12), and preemption wherever it is possible.
 const DEBUGGING: &str = "slub_debug=FZPU kfence.sample_interval=20 preempt=full";
 
-pub(crate) static ALL: [Guest; 15] = [
+pub(crate) static ALL: [Guest; 13] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
@@ -188,10 +188,8 @@ pub(crate) static ALL: [Guest; 15] = [
     },
     Guest::with_kvms_pmu("kvm-6.12", "6.12", 2),
     Guest::with_kvms_pmu("kvm-6.1", "6.1", 1),
-    Guest::of_long_runs("endurance-6.12", "6.12", 1),
-    Guest::of_long_runs("endurance-6.1", "6.1", 1),
-    Guest::of_long_runs("long-runs-6.12", "6.12", 4),
-    Guest::of_long_runs("long-runs-6.1", "6.1", 4),
+    Guest::of_long_runs("long-runs-6.12", "6.12", "module"),
+    Guest::of_long_runs("long-runs-6.1", "6.1", "perf"),
     Guest::with_perf("perf-k7", "k7", "6.1", 1, "module"),
     Guest::with_perf("perf-amd-core", "amd-core", "6.12", 2, "perf"),
     Guest::with_perf("perf-amd-v2", "amd-v2", "6.12", 1, "perf"),

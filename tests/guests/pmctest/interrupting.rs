@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use anyhow::{Result, ensure};
 use libvperfctr::layout::{CpuState, SumCtrs, VperfctrControl};
@@ -43,8 +44,23 @@ pub(crate) enum Then {
 
 const NOTHING: Seen = Seen { signals: 0, with: [0; 4], strange: 0, moved: 0, refused: 0 };
 
+impl Seen {
+    fn since(self, before: Self) -> Self {
+        Self {
+            signals: self.signals - before.signals,
+            with: std::array::from_fn(|i| self.with[i] - before.with[i]),
+            strange: self.strange - before.strange,
+            moved: self.moved - before.moved,
+            refused: self.refused - before.refused,
+        }
+    }
+}
+
 thread_local! {
+    /// Since the thread began. The handler alone writes it: it may come between any two instructions of whoever else would.
     static SEEN: Cell<Seen> = const { Cell::new(NOTHING) };
+    /// What of it was taken.
+    static TAKEN: Cell<Seen> = const { Cell::new(NOTHING) };
     static STATE: Cell<(RawFd, Then)> = const { Cell::new((-1, Then::Leave)) };
 }
 
@@ -82,6 +98,19 @@ fn counts(fd: BorrowedFd<'_>) -> Option<[u64; 18]> {
     unsafe { sys::read(fd, &mut sums, null_mut()) }.ok().map(|()| sums.pmc)
 }
 
+/// What this thread's handler saw since this was called last.
+fn take() -> Seen {
+    let now = loop {
+        let now = SEEN.get();
+        // Read again, from where the handler writes.
+        compiler_fence(Ordering::SeqCst);
+        if SEEN.get() == now {
+            break now;
+        }
+    };
+    now.since(TAKEN.replace(now))
+}
+
 /// The counter `pmc` of `event`, which is an event select as of a counter that does not interrupt.
 pub(crate) fn interrupting(event: u32, pmc: u32) -> Counter {
     Counter { evntsel: event | select::INT, escr: 0, pmc }
@@ -98,7 +127,7 @@ impl Interrupted {
         let state = Vperfctr::create()?;
         handle(SIGNAL)?;
         STATE.set((state.as_fd().as_raw_fd(), then));
-        SEEN.set(NOTHING);
+        take();
         Ok(Self { state })
     }
 
@@ -111,7 +140,7 @@ impl Interrupted {
 
     /// What was seen since the last time.
     pub(crate) fn seen(&self) -> Seen {
-        SEEN.replace(NOTHING)
+        take()
     }
 
     /// The state as it is mapped.
@@ -201,4 +230,48 @@ pub(crate) fn sleep_is_cut_short(milliseconds: i64) -> bool {
     let time = libc::timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
     // SAFETY: a time made here; the rest is not asked for.
     unsafe { libc::nanosleep(&time, null::<libc::timespec>().cast_mut()) != 0 }
+}
+
+#[cfg(test)]
+mod taking {
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Each signal is sent when the one before it was taken, and comes anywhere in the taking.
+    #[test]
+    fn what_the_handler_sees_while_it_is_taken_is_not_lost() {
+        const SIGNALS: u64 = 20_000;
+        handle(SIGNAL).unwrap();
+        // SAFETY: an identifier.
+        let taker = unsafe { libc::pthread_self() };
+        let taken = AtomicU64::new(take().signals);
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                (1..=SIGNALS).find(|&number| {
+                    // SAFETY: the thread waits for this one's end.
+                    unsafe { libc::pthread_kill(taker, SIGNAL) };
+                    let sent = Instant::now();
+                    while taken.load(Ordering::Relaxed) < number {
+                        if sent.elapsed() > Duration::from_secs(5) {
+                            return true;
+                        }
+                    }
+                    false
+                })
+            });
+            while !sender.is_finished() {
+                // Most of the time in the taking.
+                for _ in 0..100 {
+                    match take().signals {
+                        0 => {}
+                        number => drop(taken.fetch_add(number, Ordering::Relaxed)),
+                    }
+                }
+            }
+            assert_eq!(sender.join().unwrap(), None, "the number of the signal that was lost");
+        });
+    }
 }

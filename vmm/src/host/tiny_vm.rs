@@ -36,7 +36,7 @@ pub(super) struct TinyVm {
     pub(super) vcpu: VcpuFd,
     // Below the vCPU, which goes first.
     _vm: VmFd,
-    _memory: GuestMemoryMmap,
+    pub(super) memory: GuestMemoryMmap,
 }
 
 impl TinyVm {
@@ -64,7 +64,7 @@ impl TinyVm {
         sregs.cs.base = 0;
         sregs.cs.selector = 0;
         vcpu.set_sregs(&sregs).map_err(|e| Error::Kvm("SET_SREGS", e))?;
-        Ok(Self { vcpu, _vm: vm, _memory: memory })
+        Ok(Self { vcpu, _vm: vm, memory })
     }
 
     /// Ready to run the code from its start.

@@ -8,6 +8,7 @@ mod identity;
 pub mod kvm_pmu;
 pub(crate) mod layout;
 mod memory;
+pub(crate) mod rdpmc;
 mod registers;
 mod tsc;
 
@@ -97,6 +98,14 @@ pub enum Error {
     /// ACPI tables too long.
     #[error("the ACPI tables do not fit into their place")]
     AcpiRoom,
+    /// The guest would read wrong numbers.
+    #[error(transparent)]
+    Rdpmc(rdpmc::Refusal),
+    /// A vCPU did not do what it was tried with.
+    #[error(
+        "a vCPU made an unexpected exit ({0}) before it was to boot; with '--msr-door off' nothing is tried"
+    )]
+    Probe(String),
     /// The kernel cannot be loaded.
     #[error("kernel {}: {reason}", .path.display())]
     Kernel {
@@ -251,7 +260,8 @@ impl Machine {
         let mut machine = Self { vcpus: Vec::new(), vm: Arc::new(vm), session, stops, stop_event, console };
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
-            let fd = machine.vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
+            let mut fd =
+                machine.vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
             let leaves = cpuid::for_vcpu(&supported, index, vcpus, Shown::of(&config.pmu, &processor))?;
             fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
             registers::set_common(&fd)?;
@@ -259,6 +269,9 @@ impl Machine {
                 registers::set_perfmon_available(&fd)?;
             }
             if index == 0 {
+                if engine.is_some_and(|pmu| pmu.rdpmc_faults) {
+                    rdpmc::must_fault(&mut fd, &memory)?;
+                }
                 registers::set_boot(&fd, entry)?;
             }
             let (host, pmu, controls) = (host.clone(), engine.copied(), Arc::clone(&controls));

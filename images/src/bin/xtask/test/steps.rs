@@ -81,16 +81,10 @@ pub(super) const STEPS: [Step; 11] = [
 /// Not among the steps of a whole run: see [`bare_in_lab`].
 pub(super) const BARE_IN_LAB: &str = "bare-in-lab";
 /// Tests that run when they are asked for by name, and why not else.
-const BY_NAME: [(&str, &str); 2] = [
-    (
-        "long-runs",
-        "four busy virtual CPUs for minutes; `cargo xtask test long-runs` runs them (endurance-* are the same on one)",
-    ),
-    (
-        "command-line::host-module-sleep",
-        "one run lost the lab machine while it slept (ACPI S3); `cargo xtask test host-module-sleep` runs it",
-    ),
-];
+const BY_NAME: [(&str, &str); 1] = [(
+    "command-line::host-module-sleep",
+    "one run lost the lab machine while it slept (ACPI S3); `cargo xtask test host-module-sleep` runs it",
+)];
 
 impl Context {
     /// Runs a program whose success is one passed check; what it said is shown when it fails.

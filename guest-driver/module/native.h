@@ -34,10 +34,6 @@ static __always_inline bool native(void)
 	return static_branch_unlikely(&native_key);
 }
 
-/* native_try.c: that the processor's counters count, and their name in perfctr */
-int native_try(void);
-u32 native_cpu_type(void);
-
 /* native_control.c: what may be asked of it */
 int native_check(const struct perfctr_cpu_control *control);
 int native_update_control(struct door_state *state);

@@ -16,6 +16,7 @@
 #include <linux/workqueue.h>
 #include <asm/cpufeature.h>
 #include <asm/msr.h>
+#include <asm/processor.h>
 #include <asm/tsc.h>
 
 #include "global.h"
@@ -126,6 +127,28 @@ static const struct kernel_param_ops msr_writes_ops = {
 module_param_cb(msr_writes, &msr_writes_ops, NULL, 0444);
 MODULE_PARM_DESC(msr_writes, "counter registers written while counting, by all CPUs (read only)");
 
+/* Values of cpu_type. */
+#define PERFCTR_X86_AMD_K7	9
+#define PERFCTR_X86_AMD_K8	13
+#define PERFCTR_X86_INTEL_CORE2	18
+#define PERFCTR_X86_AMD_FAM10H	19
+#define PERFCTR_X86_INTEL_NEHALEM	21
+#define PERFCTR_X86_INTEL_WESTMERE	22
+
+/* The nearest of those that perfctr knew. */
+static u32 __init native_cpu_type(void)
+{
+	if (pmu.version >= 5)
+		return PERFCTR_X86_INTEL_WESTMERE;
+	if (pmu.version >= 3)
+		return PERFCTR_X86_INTEL_NEHALEM;
+	if (pmu.version)
+		return PERFCTR_X86_INTEL_CORE2;
+	if (pmu.wide)
+		return PERFCTR_X86_AMD_FAM10H;
+	return boot_cpu_data.x86 == 0xf ? PERFCTR_X86_AMD_K8 : PERFCTR_X86_AMD_K7;
+}
+
 static void __init native_describe(struct perfctr_info *info)
 {
 	info->cpu_type = native_cpu_type();
@@ -148,7 +171,7 @@ int __init native_init(struct perfctr_info *info)
 		pr_err("perf has this processor's counters: end it, switch the NMI watchdog off (sysctl kernel.nmi_watchdog=0), and load this again\n");
 		return err;
 	}
-	err = native_try();
+	err = pmu_try();
 	native_release(NULL);
 	if (err)
 		return err;

@@ -9,6 +9,7 @@
  *	open		EBUSY: perf, its NMI watchdog, or global mode has the
  *			counters
  *			ENODEV: the processor cannot count guests alone
+ *			EIO: its counters do not count, or fault
  *	INFO		what the processor has
  *	ATTACH		the calling thread is the virtual CPU from now on
  *	LOAD, ARM	by that thread: program a counter, set its alarm

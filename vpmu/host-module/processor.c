@@ -156,7 +156,9 @@ static int processor_take(void)
 	err = pmu_reserve();
 	if (err)
 		return err;
-	err = check_guest_only();
+	err = pmu_try();
+	if (!err)
+		err = check_guest_only();
 	if (err) {
 		pmu_release();
 		return err;

@@ -7,8 +7,10 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/errno.h>
+#include <linux/irqflags.h>
 #include <linux/minmax.h>
 #include <linux/printk.h>
+#include <asm/asm.h>
 #include <asm/cpufeature.h>
 #include <asm/msr-index.h>
 #include <asm/nmi.h>
@@ -19,6 +21,11 @@
 
 #define LEAF_ARCHITECTURAL	0xa	/* EAX: version, counters, width, events */
 #define LEAF_PERFMON	0x80000022	/* EAX bit 0: version 2; EBX 3:0: counters */
+
+/* Retired instructions, which all of them number alike, in the kernel. */
+#define INSTRUCTIONS	(ARCH_PERFMON_EVENTSEL_ENABLE | \
+			 ARCH_PERFMON_EVENTSEL_OS | 0xc0)
+#define INSTRUCTIONS_MIN	1000
 
 /* IA32_PERF_CAPABILITIES: counters can be written in their whole width. */
 #define CAP_FULL_WIDTH_WRITE	BIT_ULL(13)
@@ -177,4 +184,63 @@ void pmu_enable(u64 counters)
 		return;
 	pmu_acknowledge();
 	wrmsrl(pmu.global_ctl_msr, counters);
+}
+
+/* It faults where a hypervisor has none. */
+static int try_rdpmc(u32 *value)
+{
+	int err = -EIO;
+	u32 high;
+
+	asm volatile("1: rdpmc\n"
+		     "   xor %[err], %[err]\n"
+		     "2:\n"
+		     _ASM_EXTABLE(1b, 2b)
+		     : "=a" (*value), "=d" (high), [err] "+r" (err)
+		     : "c" (0));
+	return err;
+}
+
+static int try_counting(u32 *counted)
+{
+	u32 before = 0, after = 0, loops = INSTRUCTIONS_MIN;
+	int err;
+
+	err = wrmsrl_safe(pmu_evntsel_msr(0), INSTRUCTIONS);
+	if (!err)
+		err = try_rdpmc(&before);
+	if (!err) {
+		asm volatile("1: dec %0; jnz 1b" : "+r" (loops));
+		err = try_rdpmc(&after);
+	}
+	wrmsrl_safe(pmu_evntsel_msr(0), 0);
+	*counted = after - before;
+	return err;
+}
+
+/*
+ * EIO: a hypervisor may answer the registers and count nothing. With the counters
+ * reserved.
+ */
+int pmu_try(void)
+{
+	unsigned long flags;
+	u64 global_ctl = 0;
+	u32 counted;
+	int err;
+
+	local_irq_save(flags);
+	if (pmu.global_ctl_msr)
+		rdmsrl(pmu.global_ctl_msr, global_ctl);
+	pmu_enable(pmu_all());
+	err = try_counting(&counted);
+	if (pmu.global_ctl_msr)
+		wrmsrl(pmu.global_ctl_msr, global_ctl);
+	local_irq_restore(flags);
+	if (!err && counted >= INSTRUCTIONS_MIN)
+		return 0;
+	pr_err("this processor's counters %s\n",
+	       err ? "fault: its hypervisor keeps them from this system" :
+		     "stand still: its hypervisor does not count with them");
+	return -EIO;
 }

@@ -75,6 +75,8 @@ int pmu_detect(void);
 /* From perf, all of them on all processors, and back. */
 int pmu_reserve(void);
 void pmu_release(void);
+/* Whether they count, once they are reserved. */
+int pmu_try(void);
 /* On this processor: all stopped and at zero; enabled by the global control. */
 void pmu_clear(void);
 void pmu_enable(u64 counters);

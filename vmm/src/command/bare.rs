@@ -28,7 +28,7 @@ pub(super) fn run(options: &Run) -> Result<u8> {
     let claim = Claim::new(&directory, &options.machine_name())?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
     let config = config(options, &kvm)?;
-    let source = run::source(options, &kvm)?;
+    let source = run::source(options)?;
     // As for Linux guests: what cannot be written is found out before the guest runs, and while signals end this process.
     let console = console(options.console.as_deref())?;
     let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;

@@ -61,7 +61,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let claim = Claim::new(&directory, &options.machine_name())?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
     let config = config(options, &kvm)?;
-    let source = source(options, &kvm)?;
+    let source = source(options)?;
     // Files that cannot be written are found out now, not after hours; and while signals still end this process,
     // because opening a named pipe can take for ever.
     let console = console(options)?;
@@ -218,11 +218,11 @@ fn boot(
 }
 
 /// Where the counts come from. A guest without counters takes them from nobody.
-pub(super) fn source(options: &Run, kvm: &Kvm) -> Result<Source> {
+pub(super) fn source(options: &Run) -> Result<Source> {
     if !options.pmu.needs_counters() {
         return Ok(Source::Perf);
     }
-    Ok(Source::choose(options.source, kvm)?)
+    Ok(Source::choose(options.source)?)
 }
 
 /// What the control socket is to know about `machine`.

@@ -1,7 +1,6 @@
 //! What this host can do: the facts behind `perfvisor doctor` and the choice between here and the lab.
 
 pub mod kvm_vpmu;
-pub mod module_try;
 pub mod msr_door;
 pub(crate) mod pmu_holders;
 pub mod rdpmc;

@@ -1,11 +1,10 @@
 //! Where counts come from: `--source`.
 
-use kvm_ioctls::Kvm;
 use vpmu::module::{Hold, ModulePmu, OpenError, global};
 use vpmu::perf::PerfPmu;
 use vpmu::{HardwareCounts, HostEvent, HostFamily, HostPmu, LoadError, module};
 
-use super::{module_try, pmu_holders};
+use super::pmu_holders;
 use crate::cli;
 use crate::vcpu;
 
@@ -30,9 +29,6 @@ pub enum Unusable {
         /// What to do about it.
         remedy: String,
     },
-    /// The module is there, and of no use.
-    #[error("--source module: {0}; use --source perf")]
-    Tried(module_try::Unusable),
     /// Perf.
     #[error(
         "--source perf: perfctr_host has the host's counters for other machines; use --source module, or end those"
@@ -44,21 +40,19 @@ pub enum Unusable {
 }
 
 impl Source {
-    /// What `--source` asks for. `auto` is the module where it is loaded, this user may open it, the counters are free for
-    /// it and a small guest was counted with them; else perf.
+    /// What `--source` asks for. `auto` is the module where it is loaded, this user may open it, and the counters are free
+    /// for it and count (it tries them then); else perf.
     ///
     /// # Errors
     /// What was asked for cannot be used, or `auto` finds nothing.
-    pub fn choose(asked: cli::Source, kvm: &Kvm) -> Result<Self, Unusable> {
+    pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
         // Asked first, for with our own hold it is used.
         let holders = Holders { module: pmu_holders::module_is_used(), global: global::is_on() };
         let family = HostFamily::detect();
-        choose(asked, family, holders, module::hold, |hold| module_try::counts(kvm, hold)).map(|chosen| {
-            match chosen {
-                Chosen::Perf => Self::Perf,
-                Chosen::Module(hold) => Self::Module(hold),
-                Chosen::Kvm => Self::Kvm,
-            }
+        choose(asked, family, holders, module::hold).map(|chosen| match chosen {
+            Chosen::Perf => Self::Perf,
+            Chosen::Module(hold) => Self::Module(hold),
+            Chosen::Kvm => Self::Kvm,
         })
     }
 
@@ -108,13 +102,12 @@ pub(crate) fn auto_may_be_module(family: HostFamily) -> bool {
     family != HostFamily::Intel
 }
 
-/// The choice itself; `hold` takes the module's counters, and `counts` tries them.
+/// The choice itself; `hold` takes the module's counters.
 fn choose<H>(
     asked: cli::Source,
     family: HostFamily,
     holders: Holders,
     hold: impl FnOnce() -> Result<H, OpenError>,
-    counts: impl FnOnce(&H) -> Result<(), module_try::Unusable>,
 ) -> Result<Chosen<H>, Unusable> {
     // Perf cannot have what the module has for others, so there is no choice then.
     let perf_can = !holders.module;
@@ -129,16 +122,10 @@ fn choose<H>(
         cli::Source::Perf => return Err(Unusable::Perf),
         cli::Source::Auto | cli::Source::Module => {}
     }
-    let or_perf = |error| match asked {
-        cli::Source::Auto if perf_can => Ok(Chosen::Perf),
-        _ => Err(error),
-    };
-    match hold() {
-        Ok(hold) => match counts(&hold) {
-            Ok(()) => Ok(Chosen::Module(hold)),
-            Err(error) => or_perf(Unusable::Tried(error)),
-        },
-        Err(error) => or_perf(Unusable::Module { remedy: remedy(&error), error }),
+    match (hold(), asked) {
+        (Ok(hold), _) => Ok(Chosen::Module(hold)),
+        (Err(_), cli::Source::Auto) if perf_can => Ok(Chosen::Perf),
+        (Err(error), _) => Err(Unusable::Module { remedy: remedy(&error), error }),
     }
 }
 
@@ -154,7 +141,7 @@ pub fn remedy(error: &OpenError) -> String {
         }
         OpenError::Busy => pmu_holders::of_perf(),
         OpenError::Global => pmu_holders::by_global(),
-        OpenError::NoGuestOnly => "use --source perf".to_owned(),
+        OpenError::NoGuestOnly | OpenError::Still => "use --source perf".to_owned(),
         OpenError::Version(_) => "build and load the module that belongs to this perfvisor".to_owned(),
         OpenError::Os(_) => "see the kernel's messages (dmesg)".to_owned(),
     }
@@ -220,18 +207,14 @@ mod tests {
     const OTHERS: Holders = Holders { module: true, global: false };
     const GLOBAL: Holders = Holders { module: true, global: true };
 
-    fn still(_: &u32) -> Result<(), module_try::Unusable> {
-        Err(module_try::Unusable::Still(0))
-    }
-
     /// With a module that counts.
     fn with(asked: cli::Source, holders: Holders) -> Result<Chosen<u32>, Unusable> {
-        choose(asked, HostFamily::Zen, holders, || Ok(7), |_| Ok(()))
+        choose(asked, HostFamily::Zen, holders, || Ok(7))
     }
 
     /// With one that cannot be held.
     fn without(asked: cli::Source, holders: Holders, error: OpenError) -> Result<Chosen<u32>, Unusable> {
-        choose(asked, HostFamily::Zen, holders, || Err(error), |_| panic!("nothing to try"))
+        choose(asked, HostFamily::Zen, holders, || Err(error))
     }
 
     #[test]
@@ -246,21 +229,17 @@ mod tests {
 
     #[test]
     fn else_auto_is_perf() {
-        for error in [OpenError::NoModule, OpenError::NotAllowed, OpenError::Busy, OpenError::Version(9)] {
+        for error in [OpenError::NoModule, OpenError::NotAllowed, OpenError::Busy, OpenError::Still] {
             assert_eq!(without(cli::Source::Auto, FREE, error).unwrap(), Chosen::Perf);
         }
-        let chosen = choose(cli::Source::Auto, HostFamily::Zen, FREE, || Ok(7), still);
-        assert_eq!(chosen.unwrap(), Chosen::Perf, "counters that stand still");
-        let chosen = choose(cli::Source::Auto, HostFamily::Intel, FREE, || Ok(7), |_| Ok(()));
+        let chosen = choose(cli::Source::Auto, HostFamily::Intel, FREE, || Ok(7));
         assert_eq!(chosen.unwrap(), Chosen::Perf, "where it was never tried");
     }
 
     #[test]
     fn who_asks_for_the_module_gets_it_or_the_reason() {
-        let chosen = choose(cli::Source::Module, HostFamily::Intel, FREE, || Ok(7), |_| Ok(()));
+        let chosen = choose(cli::Source::Module, HostFamily::Intel, FREE, || Ok(7));
         assert_eq!(chosen.unwrap(), Chosen::Module(7));
-        let error = choose(cli::Source::Module, HostFamily::Zen, FREE, || Ok(7), still).unwrap_err();
-        assert!(error.to_string().contains("stand still: 0 of"), "{error}");
         let error = without(cli::Source::Module, FREE, OpenError::NoModule).unwrap_err();
         assert!(error.to_string().starts_with("--source module: ") && error.to_string().contains("insmod"));
     }

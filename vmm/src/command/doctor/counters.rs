@@ -1,34 +1,27 @@
 //! The host's counters: by the kernel module, and by perf.
 
-use kvm_ioctls::Kvm;
-use vpmu::module::{self, Hold, OpenError};
+use vpmu::HostFamily;
+use vpmu::module::{self, Info, OpenError};
 use vpmu::perf::{self, ProbeError};
-use vpmu::{HostFamily, module::Info};
 
 use super::{Finding, Verdict, finding};
+use crate::host::pmu_holders;
 use crate::host::source::{auto_may_be_module, remedy};
-use crate::host::{module_try, pmu_holders};
 
 /// Guests can be counted if one of the two sources works.
 pub(super) fn counters() -> Vec<Finding> {
     // Given back at once, so that perf can be asked.
-    let module = module::hold().map(|hold| (hold.info(), tried(&hold)));
-    let works = matches!(module, Ok((_, Ok(()))));
+    let module = module::hold().map(|hold| hold.info());
+    let works = module.is_ok();
     vec![of_module(module, HostFamily::detect()), of_perf(works), paranoid(), watchdog()]
 }
 
-/// Whether its counters count; without a KVM nothing does, which is said elsewhere.
-fn tried(hold: &Hold) -> Result<(), String> {
-    let kvm = Kvm::new().map_err(|e| format!("there is no KVM to try its counters with ({e})"))?;
-    module_try::counts(&kvm, hold).map_err(|e| e.to_string())
-}
-
 /// What `--source auto` makes of it.
-fn of_module(module: Result<(Info, Result<(), String>), OpenError>, family: HostFamily) -> Finding {
+fn of_module(module: Result<Info, OpenError>, family: HostFamily) -> Finding {
     const SUBJECT: &str = "kernel module";
     let perf = |what| finding(Verdict::Note, SUBJECT, format!("{what}: runs count with perf"));
     match module {
-        Ok((info, Ok(()))) => {
+        Ok(info) => {
             let has =
                 format!("perfctr_host programs {} counters of {} bits itself", info.counters, info.width);
             if auto_may_be_module(family) {
@@ -39,7 +32,6 @@ fn of_module(module: Result<(Info, Result<(), String>), OpenError>, family: Host
                     .remedy("to try it: --source module")
             }
         }
-        Ok((_, Err(reason))) => perf(format!("perfctr_host is loaded, but {reason}")),
         Err(e @ OpenError::NoModule) => {
             perf(e.to_string()).remedy(format!("if switches and overflows shall cost less: {}", remedy(&e)))
         }
@@ -135,12 +127,10 @@ mod tests {
     fn says_which_source_auto_is() {
         let info = Info { version: 1, counters: 6, width: 48, reserved: 0, evntsel: 0 };
         let what = |module, family| of_module(module, family).what;
-        let good = what(Ok((info, Ok(()))), HostFamily::Zen);
+        let good = what(Ok(info), HostFamily::Zen);
         assert!(good.contains("6 counters of 48 bits") && good.contains("runs count with it"), "{good}");
         let perf = "runs count with perf";
-        let still = what(Ok((info, Err("they stand still".to_owned()))), HostFamily::Zen);
-        assert!(still.contains("they stand still") && still.ends_with(perf), "{still}");
-        let intel = what(Ok((info, Ok(()))), HostFamily::Intel);
+        let intel = what(Ok(info), HostFamily::Intel);
         assert!(intel.contains("never tried") && intel.ends_with(perf), "{intel}");
         let busy = what(Err(OpenError::Busy), HostFamily::Zen);
         assert!(busy.contains("perf has") && busy.ends_with(perf), "{busy}");

@@ -49,7 +49,8 @@ struct perfctr_host_load {
 	/*
 	 * As the processor has it: event, unit mask, edge, inversion, counter
 	 * mask, and one or both of USR and OS. The rest is the module's:
-	 * enable, interrupt, guest only. 0 empties the counter.
+	 * enable, interrupt, guest only. 0 empties the counter. Of Intel's
+	 * processors the architectural events alone.
 	 */
 	__u64 evntsel;
 };

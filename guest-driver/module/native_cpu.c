@@ -171,7 +171,7 @@ int __init native_init(struct perfctr_info *info)
 		pr_err("perf has this processor's counters: end it, switch the NMI watchdog off (sysctl kernel.nmi_watchdog=0), and load this again\n");
 		return err;
 	}
-	err = pmu_try();
+	err = pmu_try(true);
 	native_release(NULL);
 	if (err)
 		return err;

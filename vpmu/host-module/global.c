@@ -60,7 +60,7 @@ static void global_sample(struct global_cpu *g)
 	g->tsc_sum += now - g->tsc_start;
 	g->tsc_start = now;
 	for_each_set_bit(i, &g->loaded, MAX_COUNTERS) {
-		now = pmu_read(i);
+		now = pmu_read_msr(i);
 		counted = (now - g->start[i]) & pmu.mask;
 		/*
 		 * Not forwards: the kernel has zeroed what perf had used before,
@@ -98,7 +98,7 @@ static void global_begin(struct global_cpu *g, unsigned int i)
 {
 	u64 evntsel = g->evntsel[i];
 
-	g->start[i] = pmu_read(i);
+	g->start[i] = pmu_read_msr(i);
 	if (!rules.guest_only)
 		evntsel &= ~EVNTSEL_HOST_GUEST;
 	wrmsrl(pmu_evntsel_msr(i), evntsel);

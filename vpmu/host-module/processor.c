@@ -156,7 +156,7 @@ static int processor_take(void)
 	err = pmu_reserve();
 	if (err)
 		return err;
-	err = pmu_try();
+	err = pmu_try(!whole);
 	if (!err)
 		err = check_guest_only();
 	if (err) {

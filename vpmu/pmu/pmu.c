@@ -201,17 +201,29 @@ static int try_rdpmc(u32 *value)
 	return err;
 }
 
-static int try_counting(u32 *counted)
+static int try_read(bool by_rdpmc, u32 *value)
+{
+	u64 count = 0;
+	int err;
+
+	if (by_rdpmc)
+		return try_rdpmc(value);
+	err = rdmsrl_safe(pmu_perfctr_msr(0), &count);
+	*value = count;
+	return err;
+}
+
+static int try_counting(bool by_rdpmc, u32 *counted)
 {
 	u32 before = 0, after = 0, loops = INSTRUCTIONS_MIN;
 	int err;
 
 	err = wrmsrl_safe(pmu_evntsel_msr(0), INSTRUCTIONS);
 	if (!err)
-		err = try_rdpmc(&before);
+		err = try_read(by_rdpmc, &before);
 	if (!err) {
 		asm volatile("1: dec %0; jnz 1b" : "+r" (loops));
-		err = try_rdpmc(&after);
+		err = try_read(by_rdpmc, &after);
 	}
 	wrmsrl_safe(pmu_evntsel_msr(0), 0);
 	*counted = after - before;
@@ -222,7 +234,7 @@ static int try_counting(u32 *counted)
  * EIO: a hypervisor may answer the registers and count nothing. With the counters
  * reserved.
  */
-int pmu_try(void)
+int pmu_try(bool by_rdpmc)
 {
 	unsigned long flags;
 	u64 global_ctl = 0;
@@ -233,7 +245,7 @@ int pmu_try(void)
 	if (pmu.global_ctl_msr)
 		rdmsrl(pmu.global_ctl_msr, global_ctl);
 	pmu_enable(pmu_all());
-	err = try_counting(&counted);
+	err = try_counting(by_rdpmc, &counted);
 	if (pmu.global_ctl_msr)
 		wrmsrl(pmu.global_ctl_msr, global_ctl);
 	local_irq_restore(flags);

@@ -53,6 +53,15 @@ static inline u64 pmu_read(unsigned int i)
 	return count & pmu.mask;
 }
 
+/* Where RDPMC may fault. */
+static inline u64 pmu_read_msr(unsigned int i)
+{
+	u64 count;
+
+	rdmsrl(pmu_perfctr_msr(i), count);
+	return count & pmu.mask;
+}
+
 static inline void pmu_write(unsigned int i, u64 count)
 {
 	wrmsrl(pmu.write_msr + i * pmu.msr_step, count & pmu.mask);
@@ -75,8 +84,8 @@ int pmu_detect(void);
 /* From perf, all of them on all processors, and back. */
 int pmu_reserve(void);
 void pmu_release(void);
-/* Whether they count, once they are reserved. */
-int pmu_try(void);
+/* Whether they count, once they are reserved, and can be read by RDPMC or RDMSR. */
+int pmu_try(bool by_rdpmc);
 /* On this processor: all stopped and at zero; enabled by the global control. */
 void pmu_clear(void);
 void pmu_enable(u64 counters);

@@ -26,17 +26,9 @@
 DEFINE_STATIC_KEY_FALSE(native_key);
 DEFINE_PER_CPU(struct native_cpu, native_cpu);
 
-static u64 counter_read(unsigned int pmc)
-{
-	u64 count;
-
-	rdpmcl(pmc, count);
-	return count;
-}
-
 static void counter_write(struct native_cpu *c, unsigned int pmc, u64 count)
 {
-	wrmsrl(native_perfctr_msr(pmc), count & GENMASK_ULL(native_pmu.width - 1, 0));
+	pmu_write(pmc, count);
 	c->writes++;
 }
 
@@ -44,15 +36,9 @@ static void evntsel_write(struct native_cpu *c, unsigned int pmc, u64 evntsel)
 {
 	if (c->evntsel[pmc] == evntsel)
 		return;
-	wrmsrl(native_evntsel_msr(pmc), evntsel);
+	wrmsrl(pmu_evntsel_msr(pmc), evntsel);
 	c->evntsel[pmc] = evntsel;
 	c->writes++;
-}
-
-/* An i-mode counter starts below zero: it has overflowed when it is not. */
-static bool has_overflowed(u64 count)
-{
-	return !(count >> (native_pmu.width - 1) & 1);
 }
 
 /* What runs while the state is attached. */
@@ -69,7 +55,7 @@ static u64 control_evntsel(const struct perfctr_cpu_control *control,
 {
 	u64 evntsel = control->evntsel[i];
 
-	if (native_pmu.wide)
+	if (pmu.wide)
 		evntsel |= (u64)(control->p4.escr[i] & 0xf) << 32;
 	return evntsel;
 }
@@ -79,7 +65,7 @@ static void counters_clear(struct native_cpu *c)
 {
 	unsigned int pmc;
 
-	for (pmc = 0; pmc < native_pmu.counters; pmc++)
+	for (pmc = 0; pmc < pmu.counters; pmc++)
 		if (c->touched & BIT(pmc))
 			counter_write(c, pmc, 0);
 	c->touched = 0;
@@ -142,7 +128,7 @@ void native_resume(struct door_state *state)
 			native_ireload(c, state, nractrs, nrctrs);
 		native_write_control(c, state, nrctrs);
 		for (i = 0; i < nractrs; i++)
-			page->pmc[i].start = counter_read(state->control.pmc_map[i]);
+			page->pmc[i].start = pmu_read(state->control.pmc_map[i]);
 	}
 	if (perfctr_cstatus_has_tsc(cstatus))
 		page->tsc_start = rdtsc();
@@ -160,7 +146,7 @@ static void native_sum_tsc(struct perfctr_cpu_state *page)
 static u64 native_sum(struct door_state *state, unsigned int i)
 {
 	struct perfctr_cpu_state *page = state->page;
-	u64 now = counter_read(state->control.pmc_map[i]);
+	u64 now = pmu_read(state->control.pmc_map[i]);
 
 	page->pmc[i].sum += (u32)now - page->pmc[i].start;
 	page->pmc[i].start = now;
@@ -186,17 +172,15 @@ u32 native_suspend(struct door_state *state)
 	for (i = 0; i < nractrs; i++)
 		native_sum(state, i);
 	for (; i < nrctrs; i++) {
-		if (!has_overflowed(native_sum(state, i)))
+		if (!pmu_has_overflowed(native_sum(state, i)))
 			continue;
 		overflow |= BIT(i);
 		page->pmc[i].start = state->control.ireset[i];
 	}
 	if (nractrs < nrctrs)
 		page->k1.isuspend_cpu = overflow ? -1 : smp_processor_id();
-	/* Version 2 of AMD's counters keeps a status bit of each overflow. */
-	if (overflow && native_pmu.global_clr_msr)
-		wrmsrl(native_pmu.global_clr_msr,
-		       GENMASK_ULL(native_pmu.counters - 1, 0));
+	if (overflow)
+		pmu_acknowledge();
 	return overflow;
 }
 

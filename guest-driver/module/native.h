@@ -7,32 +7,18 @@
 #ifndef NATIVE_H
 #define NATIVE_H
 
-#include <linux/bits.h>
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
 
 #include "door.h"
-
-#define NATIVE_MAX_COUNTERS	16U
-
-/* The counters of a processor; all processors of a machine are alike. */
-struct native_pmu {
-	unsigned int counters;
-	unsigned int width;
-	unsigned int evntsel_msr, perfctr_msr, msr_step;
-	unsigned int global_ctl_msr, global_clr_msr;	/* 0: has none */
-	bool wide;		/* event selects have an upper half */
-	u32 cpu_type;
-};
-
-extern struct native_pmu native_pmu;
+#include "pmu.h"
 
 /* What is known of one processor's registers. */
 struct native_cpu {
 	u64 id;			/* of the control that is loaded; 0: of none */
-	u64 evntsel[NATIVE_MAX_COUNTERS];	/* last written */
+	u64 evntsel[PMU_MAX_COUNTERS];	/* last written */
 	kuid_t user;		/* whose counts are in the counters */
 	u32 touched;		/* counters that have counted for them */
 	u64 writes;		/* of registers while counting */
@@ -47,20 +33,6 @@ static __always_inline bool native(void)
 {
 	return static_branch_unlikely(&native_key);
 }
-
-static inline unsigned int native_evntsel_msr(unsigned int pmc)
-{
-	return native_pmu.evntsel_msr + pmc * native_pmu.msr_step;
-}
-
-static inline unsigned int native_perfctr_msr(unsigned int pmc)
-{
-	return native_pmu.perfctr_msr + pmc * native_pmu.msr_step;
-}
-
-/* native_pmu.c: what the processor has, and that it counts */
-int native_detect(void);
-int native_try(void);
 
 /* native_control.c: what may be asked of it */
 int native_check(const struct perfctr_cpu_control *control);

@@ -27,7 +27,7 @@ static int check_counter(const struct perfctr_cpu_control *control,
 	const u32 evntsel = control->evntsel[i];
 	const bool imode = i >= control->nractrs;
 
-	if (native_pmu.wide && control->p4.escr[i] & ~EVNTSEL_HIGH)
+	if (pmu.wide && control->p4.escr[i] & ~EVNTSEL_HIGH)
 		return -EINVAL;
 	if (evntsel & EVNTSEL_RESERVED)
 		return -EPERM;
@@ -47,13 +47,13 @@ int native_check(const struct perfctr_cpu_control *control)
 	u32 used = 0;
 	int err;
 
-	if (control->nractrs > native_pmu.counters ||
-	    control->nrictrs > native_pmu.counters - control->nractrs)
+	if (control->nractrs > pmu.counters ||
+	    control->nrictrs > pmu.counters - control->nractrs)
 		return -EINVAL;
 	nrctrs = control->nractrs + control->nrictrs;
 	for (i = 0; i < nrctrs; i++) {
 		pmc = control->pmc_map[i];
-		if (pmc >= native_pmu.counters || used & BIT(pmc))
+		if (pmc >= pmu.counters || used & BIT(pmc))
 			return -EINVAL;
 		used |= BIT(pmc);
 		err = check_counter(control, i);

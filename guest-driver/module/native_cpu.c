@@ -16,7 +16,7 @@
 #include <linux/workqueue.h>
 #include <asm/cpufeature.h>
 #include <asm/msr.h>
-#include <asm/nmi.h>
+#include <asm/processor.h>
 #include <asm/tsc.h>
 
 #include "global.h"
@@ -30,12 +30,7 @@ static enum cpuhp_state native_cpuhp __ro_after_init;
 /* All counters stand at zero, and nothing is known of them. */
 static void cpu_reset(struct native_cpu *c)
 {
-	unsigned int pmc;
-
-	for (pmc = 0; pmc < native_pmu.counters; pmc++) {
-		wrmsrl_safe(native_evntsel_msr(pmc), 0);
-		wrmsrl_safe(native_perfctr_msr(pmc), 0);
-	}
+	pmu_clear();
 	memset(c->evntsel, 0, sizeof(c->evntsel));
 	c->id = 0;
 	c->touched = 0;
@@ -44,14 +39,11 @@ static void cpu_reset(struct native_cpu *c)
 static void cpu_start(void *unused)
 {
 	struct native_cpu *c = this_cpu_ptr(&native_cpu);
-	const u64 all = GENMASK_ULL(native_pmu.counters - 1, 0);
 
 	cpu_reset(c);
-	if (native_pmu.global_ctl_msr) {
-		rdmsrl(native_pmu.global_ctl_msr, c->global_ctl);
-		wrmsrl(native_pmu.global_clr_msr, all);
-		wrmsrl(native_pmu.global_ctl_msr, all);
-	}
+	if (pmu.global_ctl_msr)
+		rdmsrl(pmu.global_ctl_msr, c->global_ctl);
+	pmu_enable(pmu_all());
 }
 
 /* Nobody is attached here any more. */
@@ -60,8 +52,8 @@ static void cpu_stop(void *unused)
 	struct native_cpu *c = this_cpu_ptr(&native_cpu);
 
 	cpu_reset(c);
-	if (native_pmu.global_ctl_msr)
-		wrmsrl(native_pmu.global_ctl_msr, c->global_ctl);
+	if (pmu.global_ctl_msr)
+		wrmsrl(pmu.global_ctl_msr, c->global_ctl);
 }
 
 /*
@@ -79,34 +71,6 @@ static int native_cpu_online(unsigned int cpu)
 	return 0;
 }
 
-static void registers_release(unsigned int counters)
-{
-	while (counters--) {
-		release_evntsel_nmi(native_evntsel_msr(counters));
-		release_perfctr_nmi(native_perfctr_msr(counters));
-	}
-}
-
-/* perf asks for the same, all at once, when it gets its first user. */
-static int registers_reserve(void)
-{
-	unsigned int pmc;
-
-	for (pmc = 0; pmc < native_pmu.counters; pmc++) {
-		if (!reserve_perfctr_nmi(native_perfctr_msr(pmc)))
-			goto busy;
-		if (!reserve_evntsel_nmi(native_evntsel_msr(pmc))) {
-			release_perfctr_nmi(native_perfctr_msr(pmc));
-			goto busy;
-		}
-	}
-	return 0;
-
-busy:
-	registers_release(pmc);
-	return -EBUSY;
-}
-
 /* For somebody who has reserved the counters: see reserve.c. May sleep. */
 int native_take(void)
 {
@@ -114,7 +78,7 @@ int native_take(void)
 
 	mutex_lock(&native_mutex);
 	if (!taken)
-		err = registers_reserve();
+		err = pmu_reserve();
 	if (!err && !taken) {
 		cpus_read_lock();
 		taken = true;
@@ -133,7 +97,7 @@ static void native_release(struct work_struct *unused)
 		taken = false;
 		on_each_cpu(cpu_stop, NULL, 1);
 		cpus_read_unlock();
-		registers_release(native_pmu.counters);
+		pmu_release();
 	}
 	mutex_unlock(&native_mutex);
 }
@@ -163,13 +127,35 @@ static const struct kernel_param_ops msr_writes_ops = {
 module_param_cb(msr_writes, &msr_writes_ops, NULL, 0444);
 MODULE_PARM_DESC(msr_writes, "counter registers written while counting, by all CPUs (read only)");
 
+/* Values of cpu_type. */
+#define PERFCTR_X86_AMD_K7	9
+#define PERFCTR_X86_AMD_K8	13
+#define PERFCTR_X86_INTEL_CORE2	18
+#define PERFCTR_X86_AMD_FAM10H	19
+#define PERFCTR_X86_INTEL_NEHALEM	21
+#define PERFCTR_X86_INTEL_WESTMERE	22
+
+/* The nearest of those that perfctr knew. */
+static u32 __init native_cpu_type(void)
+{
+	if (pmu.version >= 5)
+		return PERFCTR_X86_INTEL_WESTMERE;
+	if (pmu.version >= 3)
+		return PERFCTR_X86_INTEL_NEHALEM;
+	if (pmu.version)
+		return PERFCTR_X86_INTEL_CORE2;
+	if (pmu.wide)
+		return PERFCTR_X86_AMD_FAM10H;
+	return boot_cpu_data.x86 == 0xf ? PERFCTR_X86_AMD_K8 : PERFCTR_X86_AMD_K7;
+}
+
 static void __init native_describe(struct perfctr_info *info)
 {
-	info->cpu_type = native_pmu.cpu_type;
+	info->cpu_type = native_cpu_type();
 	info->cpu_features = PERFCTR_FEATURE_RDPMC | PERFCTR_FEATURE_RDTSC;
 	if (boot_cpu_has(X86_FEATURE_APIC))
 		info->cpu_features |= PERFCTR_FEATURE_PCINT;
-	info->counters = native_pmu.counters;
+	info->counters = pmu.counters;
 	info->cpu_khz = cpu_khz;
 }
 
@@ -177,7 +163,7 @@ int __init native_init(struct perfctr_info *info)
 {
 	int err;
 
-	err = native_detect();
+	err = pmu_detect();
 	if (err)
 		return err;
 	err = native_take();
@@ -185,7 +171,7 @@ int __init native_init(struct perfctr_info *info)
 		pr_err("perf has this processor's counters: end it, switch the NMI watchdog off (sysctl kernel.nmi_watchdog=0), and load this again\n");
 		return err;
 	}
-	err = native_try();
+	err = pmu_try(true);
 	native_release(NULL);
 	if (err)
 		return err;

@@ -115,6 +115,12 @@ impl Layout {
         Some(self.kernel_modules(series).join(format!("{name}.ko"))).filter(|module| module.is_file())
     }
 
+    /// A module of this project for a series, when it is set up.
+    pub fn own_module(&self, series: &str, name: &str) -> Option<PathBuf> {
+        let series = series::ALL.iter().find(|known| known.name == series)?;
+        Some(self.driver_folder(series).join(format!("{name}.ko"))).filter(|module| module.is_file())
+    }
+
     /// The lab machine, when it is set up.
     pub fn lab(&self) -> Option<LabImage> {
         let machine = self.lab_machine();

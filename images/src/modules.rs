@@ -20,16 +20,26 @@ pub struct ModuleSource {
     pub name: &'static str,
     /// Its folder, with Kbuild.
     pub folder: PathBuf,
+    /// What all modules have in common; Kbuild finds it in the repository, or copied into `folder`.
+    shared: PathBuf,
+}
+
+/// The folder of what the modules have in common, and its name where it is copied.
+const SHARED: &str = "vpmu/pmu";
+const SHARED_COPY: &str = "pmu";
+
+fn module(repository: &Path, name: &'static str, folder: &str) -> ModuleSource {
+    ModuleSource { name, folder: repository.join(folder), shared: repository.join(SHARED) }
 }
 
 /// The guest driver of this repository.
 pub fn guest_driver(repository: &Path) -> ModuleSource {
-    ModuleSource { name: "perfctr", folder: repository.join("guest-driver/module") }
+    module(repository, "perfctr", "guest-driver/module")
 }
 
 /// The module of this repository that counts for a host's VMMs.
 pub fn host_module(repository: &Path) -> ModuleSource {
-    ModuleSource { name: "perfctr_host", folder: repository.join("vpmu/host-module") }
+    module(repository, "perfctr_host", "vpmu/host-module")
 }
 
 /// All modules of this repository.
@@ -66,9 +76,9 @@ impl ModuleSource {
 
     fn inputs(&self, recipe: &str, headers: &Key) -> Result<Inputs> {
         let inputs = Inputs::of(recipe, 1).text(self.name).key(headers);
-        self.sources()?.into_iter().try_fold(inputs, |inputs, path| {
-            inputs.text(&path.strip_prefix(&self.folder).unwrap_or(&path).to_string_lossy()).file(&path)
-        })
+        self.sources()?
+            .into_iter()
+            .try_fold(inputs, |inputs, path| inputs.text(&self.place(&path).to_string_lossy()).file(&path))
     }
 
     fn build(&self, series: &Series, layout: &Layout, file: &Path) -> Result<()> {
@@ -96,7 +106,7 @@ impl ModuleSource {
     ) -> Result<()> {
         artefact::remove(copy)?;
         for source in self.sources()? {
-            let to = copy.join(source.strip_prefix(&self.folder)?);
+            let to = copy.join(self.place(&source));
             if let Some(parent) = to.parent() {
                 fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
             }
@@ -125,9 +135,19 @@ impl ModuleSource {
         Ok(())
     }
 
+    /// Where a source is to be below the folder that the module is built in.
+    fn place(&self, source: &Path) -> PathBuf {
+        match (source.strip_prefix(&self.folder), source.strip_prefix(&self.shared)) {
+            (Ok(own), _) => own.to_owned(),
+            (_, Ok(shared)) => Path::new(SHARED_COPY).join(shared),
+            _ => source.to_owned(),
+        }
+    }
+
     /// The files the module is made from: what a build by hand left in the folder isn't among them.
     pub fn sources(&self) -> Result<Vec<PathBuf>> {
         let mut sources = artefact::files_below(&self.folder)?;
+        sources.extend(artefact::files_below(&self.shared)?);
         sources.retain(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let source = name.ends_with(".c") && !name.ends_with(".mod.c") || name.ends_with(".h");

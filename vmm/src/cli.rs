@@ -202,7 +202,7 @@ pub enum Format {
 /// Sources of counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
-    /// Perf; the module where that has the counters already
+    /// The module where it is loaded and counts, else perf; perfvisor doctor says which
     Auto,
     /// The host kernel's perf events
     Perf,

@@ -32,18 +32,10 @@ static bool is_imode(const struct host_vcpu *v, unsigned int i)
 	return v->imode & BIT(i);
 }
 
-static u64 counter_read(unsigned int i)
-{
-	u64 count;
-
-	rdpmcl(i, count);
-	return count & width_mask();
-}
-
 static void counter_write(struct host_cpu *c, struct host_vcpu *v,
 			  unsigned int i, u64 count)
 {
-	wrmsrl(pmu.perfctr_msr + i * pmu.msr_step, count);
+	pmu_write(i, count);
 	c->holds[i] = 0;
 	(*v->writes)++;
 }
@@ -55,17 +47,11 @@ static void evntsel_write(struct host_cpu *c, struct host_vcpu *v,
 		v->state->avoided++;
 		return;
 	}
-	wrmsrl(pmu.evntsel_msr + i * pmu.msr_step, evntsel);
+	wrmsrl(pmu_evntsel_msr(i), evntsel);
 	c->evntsel[i] = evntsel;
 	if (evntsel)
 		c->holds[i] = 0;
 	(*v->writes)++;
-}
-
-/* An i-mode counter starts below zero: it has rung when it is not. */
-static bool is_positive(u64 count)
-{
-	return !(count >> (pmu.width - 1));
 }
 
 /*
@@ -74,19 +60,19 @@ static bool is_positive(u64 count)
  */
 bool counter_has_rung(struct host_cpu *c, unsigned int i)
 {
-	return c->evntsel[i] & EVNTSEL_INT && is_positive(counter_read(i));
+	return c->evntsel[i] & EVNTSEL_INT && pmu_has_overflowed(pmu_read(i));
 }
 
 /* Take what it has counted into the sum. */
 static void counter_sum(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
 {
 	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
-	u64 now = counter_read(i);
+	u64 now = pmu_read(i);
 
-	if (is_imode(v, i) && is_positive(now) &&
+	if (is_imode(v, i) && pmu_has_overflowed(now) &&
 	    !test_and_set_bit(i, &v->rung))
 		overflow_late(c, v);
-	pmc->sum += (now - pmc->start) & width_mask();
+	pmc->sum += (now - pmc->start) & pmu.mask;
 	pmc->start = now;
 }
 
@@ -113,7 +99,7 @@ static void counter_resume(struct host_cpu *c, struct host_vcpu *v,
 		 * never ring, and its rest be taken for events.
 		 */
 		if (v->isuspend_cpu != smp_processor_id() ||
-		    c->holds[i] != v->serial || counter_read(i) != pmc->start) {
+		    c->holds[i] != v->serial || pmu_read(i) != pmc->start) {
 			/* What ran there must not run on from our value. */
 			if (c->evntsel[i])
 				evntsel_write(c, v, i, 0);
@@ -125,7 +111,7 @@ static void counter_resume(struct host_cpu *c, struct host_vcpu *v,
 			v->state->avoided++;
 		else
 			evntsel_write(c, v, i, v->evntsel[i]);
-		pmc->start = counter_read(i);
+		pmc->start = pmu_read(i);
 	}
 	pmc->map = i + 1;
 	c->touched |= BIT(i);
@@ -141,7 +127,7 @@ static void new_id(struct host_vcpu *v)
 static void become_imode(struct host_vcpu *v, unsigned int i, u64 after)
 {
 	v->imode |= BIT(i);
-	v->state->pmc[i].start = -after & width_mask();
+	v->state->pmc[i].start = -after & pmu.mask;
 	v->isuspend_cpu = -1;
 	new_id(v);
 }
@@ -167,7 +153,7 @@ static void counter_settle(struct host_vcpu *v, unsigned int i)
 		if (sum >= v->alarm[i]) {
 			v->alarm[i] = ALARM_NONE;
 			irq_work_queue(&v->kick);
-		} else if (v->alarm[i] - sum < ALARM_NEAR) {
+		} else if (v->alarm[i] - sum < rules.near) {
 			become_imode(v, i, v->alarm[i] - sum);
 		}
 	}
@@ -229,7 +215,7 @@ void counters_resume(struct host_vcpu *v)
 	v->state->switches++;
 	v->state->seq++;
 	if (!timer_pending(&c->timer))
-		mod_timer(&c->timer, jiffies + SAMPLING_PERIOD);
+		mod_timer(&c->timer, jiffies + rules.period);
 }
 
 /* Have counter @i, which is suspended, go on as it is now. */
@@ -268,13 +254,13 @@ void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 {
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 	bool running = c->vcpu == v;
-	bool rearmed = is_imode(v, i) && after < ALARM_NEAR;
+	bool rearmed = is_imode(v, i) && after < rules.near;
 
 	v->writes = &v->state->control_writes;
 	if (running && rearmed) {
 		/* Its guest does not run: it may be written as it is. */
 		counter_sum(c, v, i);
-		v->state->pmc[i].start = -after & width_mask();
+		v->state->pmc[i].start = -after & pmu.mask;
 		counter_write(c, v, i, v->state->pmc[i].start);
 		/* Not before: a late NMI would take the old value for new. */
 		clear_bit(i, &v->rung);
@@ -282,7 +268,7 @@ void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 		if (running)
 			counter_suspend(c, v, i);
 		become_amode(v, i);
-		if (after < ALARM_NEAR)
+		if (after < rules.near)
 			become_imode(v, i, after);
 		if (running)
 			counter_restart(c, v, i);
@@ -320,7 +306,7 @@ void counters_sample(struct timer_list *timer)
 	c = this_cpu_ptr(&host_cpu);
 	if (c->vcpu) {
 		counters_look(c, c->vcpu);
-		mod_timer(&c->timer, jiffies + SAMPLING_PERIOD);
+		mod_timer(&c->timer, jiffies + rules.period);
 	}
 	local_irq_restore(flags);
 }

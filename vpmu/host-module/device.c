@@ -14,8 +14,6 @@
 
 #include "host.h"
 
-#define EVNTSEL_MODES	(ARCH_PERFMON_EVENTSEL_USR | ARCH_PERFMON_EVENTSEL_OS)
-
 static int host_open(struct inode *inode, struct file *file)
 {
 	struct host_vcpu *v;
@@ -46,7 +44,7 @@ static long host_info(void __user *argument)
 		.version = PERFCTR_HOST_VERSION,
 		.counters = pmu.counters,
 		.width = pmu.width,
-		.evntsel = pmu.evntsel,
+		.evntsel = rules.evntsel,
 	};
 
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
@@ -63,16 +61,6 @@ static long host_attach(struct host_vcpu *v, void __user *argument)
 	return vcpu_attach(v, attach.signo);
 }
 
-/* 0 empties a counter. */
-int evntsel_check(u64 evntsel, u64 allowed)
-{
-	if (!evntsel)
-		return 0;
-	if (evntsel & ~allowed || !amd_event_allowed(evntsel))
-		return -EPERM;
-	return evntsel & EVNTSEL_MODES ? 0 : -EINVAL;
-}
-
 static long host_load(struct host_vcpu *v, void __user *argument)
 {
 	struct perfctr_host_load load;
@@ -86,11 +74,11 @@ static long host_load(struct host_vcpu *v, void __user *argument)
 	if (load._reserved || load.counter >= pmu.counters)
 		return -EINVAL;
 	counter = array_index_nospec(load.counter, pmu.counters);
-	err = evntsel_check(load.evntsel, pmu.evntsel);
+	err = evntsel_check(load.evntsel, rules.evntsel);
 	if (err)
 		return err;
 	if (load.evntsel)
-		load.evntsel |= ARCH_PERFMON_EVENTSEL_ENABLE | pmu.guest_only;
+		load.evntsel |= ARCH_PERFMON_EVENTSEL_ENABLE | rules.guest_only;
 	local_irq_disable();
 	counters_load(v, counter, load.evntsel);
 	local_irq_enable();

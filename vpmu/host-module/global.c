@@ -30,7 +30,10 @@
 #include "host.h"
 
 /* Counters must not go round unseen: 48 bits take an hour of 2^36 a second. */
-#define GLOBAL_PERIOD	(10 * 60 * HZ)
+static unsigned long global_period(void)
+{
+	return pmu.width < 48 ? 4 * HZ : 10 * 60 * HZ;
+}
 
 #define EVNTSEL_HOST_GUEST	(AMD64_EVENTSEL_GUESTONLY | AMD64_EVENTSEL_HOSTONLY)
 
@@ -48,20 +51,7 @@ static DEFINE_PER_CPU(struct global_cpu, global_cpu);
 /* Serialises the calls. */
 static DEFINE_MUTEX(global_lock);
 
-static unsigned int global_evntsel(unsigned int i)
-{
-	return pmu.evntsel_msr + i * pmu.msr_step;
-}
-
 /* These on the processor in question, with interrupts off. */
-static u64 global_now(unsigned int i)
-{
-	u64 count;
-
-	rdpmcl(i, count);
-	return count & width_mask();
-}
-
 static void global_sample(struct global_cpu *g)
 {
 	u64 now = rdtsc(), counted;
@@ -70,23 +60,48 @@ static void global_sample(struct global_cpu *g)
 	g->tsc_sum += now - g->tsc_start;
 	g->tsc_start = now;
 	for_each_set_bit(i, &g->loaded, MAX_COUNTERS) {
-		now = global_now(i);
-		counted = (now - g->start[i]) & width_mask();
+		now = pmu_read_msr(i);
+		counted = (now - g->start[i]) & pmu.mask;
 		/*
 		 * Not forwards: the kernel has zeroed what perf had used before,
 		 * which it does once, at a switch to a process that may use RDPMC.
 		 */
-		if (counted > width_mask() / 2)
+		if (counted > pmu.mask / 2)
 			g->lost = true;
 		g->sum[i] += counted;
 		g->start[i] = now;
 	}
 }
 
+/* Where no bit of theirs leaves out the host or guests, entries and exits do. */
+static void global_switch(const struct global_cpu *g)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	unsigned int i;
+	u64 only;
+
+	if (rules.guest_only)
+		return;
+	c->host_ctl = 0;
+	c->guest_ctl = 0;
+	for_each_set_bit(i, &g->loaded, MAX_COUNTERS) {
+		only = g->evntsel[i] & EVNTSEL_HOST_GUEST;
+		if (g->on && only != AMD64_EVENTSEL_GUESTONLY)
+			c->host_ctl |= BIT(i);
+		if (g->on && only != AMD64_EVENTSEL_HOSTONLY)
+			c->guest_ctl |= BIT(i);
+	}
+	wrmsrl(pmu.global_ctl_msr, c->host_ctl);
+}
+
 static void global_begin(struct global_cpu *g, unsigned int i)
 {
-	g->start[i] = global_now(i);
-	wrmsrl(global_evntsel(i), g->evntsel[i]);
+	u64 evntsel = g->evntsel[i];
+
+	g->start[i] = pmu_read_msr(i);
+	if (!rules.guest_only)
+		evntsel &= ~EVNTSEL_HOST_GUEST;
+	wrmsrl(pmu_evntsel_msr(i), evntsel);
 }
 
 void global_resume(void)
@@ -98,7 +113,8 @@ void global_resume(void)
 	g->tsc_start = rdtsc();
 	for_each_set_bit(i, &g->loaded, MAX_COUNTERS)
 		global_begin(g, i);
-	mod_timer(&g->timer, jiffies + GLOBAL_PERIOD);
+	global_switch(g);
+	mod_timer(&g->timer, jiffies + global_period());
 }
 
 void global_suspend(void)
@@ -109,9 +125,10 @@ void global_suspend(void)
 	if (!g->on)
 		return;
 	for_each_set_bit(i, &g->loaded, MAX_COUNTERS)
-		wrmsrl(global_evntsel(i), 0);
+		wrmsrl(pmu_evntsel_msr(i), 0);
 	global_sample(g);
 	g->on = false;
+	global_switch(g);
 }
 
 /* In a softirq, maybe of another processor than it was set on. */
@@ -124,7 +141,7 @@ static void global_tick(struct timer_list *timer)
 	g = this_cpu_ptr(&global_cpu);
 	if (g->on) {
 		global_sample(g);
-		mod_timer(&g->timer, jiffies + GLOBAL_PERIOD);
+		mod_timer(&g->timer, jiffies + global_period());
 	}
 	local_irq_restore(flags);
 }
@@ -147,10 +164,11 @@ static void global_load_here(void *argument)
 	struct global_cpu *g = this_cpu_ptr(&global_cpu);
 	unsigned int i = load->counter;
 
-	wrmsrl(global_evntsel(i), 0);
+	wrmsrl(pmu_evntsel_msr(i), 0);
 	global_set(g, load);
 	if (g->evntsel[i])
 		global_begin(g, i);
+	global_switch(g);
 }
 
 static void global_read_here(void *to)
@@ -177,7 +195,7 @@ static long global_info(void __user *argument)
 		.version = PERFCTR_HOST_VERSION,
 		.counters = pmu.counters,
 		.width = pmu.width,
-		.evntsel = pmu.evntsel | EVNTSEL_HOST_GUEST,
+		.evntsel = rules.evntsel | EVNTSEL_HOST_GUEST,
 	};
 
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
@@ -193,7 +211,7 @@ static long global_load(void __user *argument)
 	if (!global_has_cpu(&load.cpu) || load.counter >= pmu.counters)
 		return -EINVAL;
 	load.counter = array_index_nospec(load.counter, pmu.counters);
-	err = evntsel_check(load.evntsel, pmu.evntsel | EVNTSEL_HOST_GUEST);
+	err = evntsel_check(load.evntsel, rules.evntsel | EVNTSEL_HOST_GUEST);
 	if (err)
 		return err;
 	if (load.evntsel)

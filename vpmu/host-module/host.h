@@ -17,30 +17,28 @@
 #include <asm/perf_event.h>
 
 #include "perfctr_host.h"
+#include "pmu.h"
 
 #define MAX_COUNTERS	PERFCTR_HOST_MAX_COUNTERS
 
 /* An alarm that nobody set. */
 #define ALARM_NONE	U64_MAX
-/*
- * A counter whose alarm is nearer than this interrupts at it: i-mode. Any other
- * is a-mode, and looked at every SAMPLING_PERIOD. No processor counts as much
- * in many of them.
- */
-#define ALARM_NEAR	BIT_ULL(36)
-#define SAMPLING_PERIOD	(HZ / 4)
-
-/* The processor's counters; all processors of a machine are alike. */
-struct host_pmu {
-	unsigned int counters;
-	unsigned int width;
-	unsigned int evntsel_msr, perfctr_msr, msr_step;
-	unsigned int global_ctl_msr, global_clr_msr;	/* 0: has none */
+/* What comes on top of the registers. */
+struct host_rules {
 	u64 evntsel;		/* bits that a VMM may choose */
-	u64 guest_only;		/* the bit that leaves the host out */
+	/* The bit that leaves the host out; 0: VM entries and exits switch. */
+	u64 guest_only;
+	bool guests;		/* the processor can count them alone */
+	/*
+	 * A counter whose alarm is nearer than this interrupts at it: i-mode. Any
+	 * other is a-mode, and looked at every period of so many jiffies. No
+	 * processor counts as much in many of them.
+	 */
+	u64 near;
+	unsigned long period;
 };
 
-extern struct host_pmu pmu;
+extern struct host_rules rules;
 
 /* The counters of one virtual CPU. */
 struct host_vcpu {
@@ -79,19 +77,22 @@ struct host_cpu {
 	u64 holds[MAX_COUNTERS];
 	u32 lvtpc;		/* as it was before */
 	u64 global_ctl;
+	/* Where these switch: what whole processors count in hosts, in guests. */
+	u64 host_ctl, guest_ctl;
 	struct timer_list timer;
 };
 
 DECLARE_PER_CPU(struct host_cpu, host_cpu);
 
-static inline u64 width_mask(void)
-{
-	return GENMASK_ULL(pmu.width - 1, 0);
-}
-
-/* What the processor has. */
+/* What may be counted, and how guests are alone. */
+int rules_init(void);
+void rules_exit(void);
+int evntsel_check(u64 evntsel, u64 allowed);
 int amd_init(void);
 bool amd_event_allowed(u64 evntsel);
+int intel_init(void);
+void intel_exit(void);
+bool intel_event_allowed(u64 evntsel);
 
 /* Counting: with interrupts off, on the processor of the vCPU's thread. */
 void counters_resume(struct host_vcpu *v);
@@ -106,6 +107,10 @@ int overflow_init(void);
 void overflow_exit(void);
 void overflow_late(struct host_cpu *c, struct host_vcpu *v);
 void overflow_kick(struct irq_work *work);
+
+/* Reading them from user space, where the kernel forbids it meanwhile. */
+void rdpmc_init(void);
+void rdpmc_exit(void);
 
 /* Taking the counters, and giving them back. */
 int processor_init(void);
@@ -130,8 +135,8 @@ void vcpu_close(struct host_vcpu *v);
 /* What a VMM sees. */
 int device_init(void);
 void device_exit(void);
-int evntsel_check(u64 evntsel, u64 allowed);
 
+static_assert(PMU_MAX_COUNTERS == MAX_COUNTERS);
 static_assert(sizeof(struct perfctr_host_info) == 24);
 static_assert(sizeof(struct perfctr_host_attach) == 8);
 static_assert(sizeof(struct perfctr_host_load) == 16);

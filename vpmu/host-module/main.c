@@ -11,12 +11,15 @@ static int __init host_init(void)
 {
 	int err;
 
-	err = amd_init();
+	err = pmu_detect();
+	if (err)
+		return err;
+	err = rules_init();
 	if (err)
 		return err;
 	err = processor_init();
 	if (err)
-		return err;
+		goto stop_rules;
 	err = overflow_init();
 	if (err)
 		goto stop_processor;
@@ -29,6 +32,7 @@ static int __init host_init(void)
 	err = device_init();
 	if (err)
 		goto stop_global;
+	rdpmc_init();
 	pr_info("%u counters of %u bits\n", pmu.counters, pmu.width);
 	return 0;
 
@@ -40,16 +44,20 @@ stop_overflow:
 	overflow_exit();
 stop_processor:
 	processor_exit();
+stop_rules:
+	rules_exit();
 	return err;
 }
 
 static void __exit host_exit(void)
 {
 	device_exit();
+	rdpmc_exit();
 	global_exit();
 	vcpu_exit();
 	overflow_exit();
 	processor_exit();
+	rules_exit();
 }
 
 module_init(host_init);

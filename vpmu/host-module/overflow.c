@@ -10,7 +10,8 @@
 #include <linux/kprobes.h>
 #include <linux/percpu.h>
 #include <linux/sched/signal.h>
-#include <asm/msr.h>
+#include <asm/apic.h>
+#include <asm/apicdef.h>
 #include <asm/nmi.h>
 
 #include "host.h"
@@ -22,20 +23,20 @@
  */
 #define LATE_WINDOW	(HZ / 10)
 
-/* Version 2 of the counters keeps a status bit of each overflow. */
-static void overflow_acknowledge(void)
-{
-	if (pmu.global_clr_msr)
-		wrmsrl(pmu.global_clr_msr, GENMASK_ULL(pmu.counters - 1, 0));
-}
-
 /* An overflow was found without its NMI, which then means nothing. */
 void overflow_late(struct host_cpu *c, struct host_vcpu *v)
 {
 	c->late = true;
 	c->late_until = jiffies + LATE_WINDOW;
-	overflow_acknowledge();
+	pmu_acknowledge();
 	irq_work_queue(&v->kick);
+}
+
+/* Intel's processors mask LVTPC when they deliver it. */
+static void overflow_unmask(const struct host_cpu *c)
+{
+	if (pmu.version && c->started)
+		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
 static int overflow_nmi(unsigned int cmd, struct pt_regs *regs)
@@ -49,8 +50,10 @@ static int overflow_nmi(unsigned int cmd, struct pt_regs *regs)
 		if (v->imode & BIT(i) && counter_has_rung(c, i) &&
 		    !test_and_set_bit(i, &v->rung))
 			found = true;
+	if (found)
+		pmu_acknowledge();
+	overflow_unmask(c);
 	if (found) {
-		overflow_acknowledge();
 		v->state->interrupts++;
 		irq_work_queue(&v->kick);
 		return NMI_HANDLED;

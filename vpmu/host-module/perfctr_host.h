@@ -9,6 +9,7 @@
  *	open		EBUSY: perf, its NMI watchdog, or global mode has the
  *			counters
  *			ENODEV: the processor cannot count guests alone
+ *			EIO: its counters do not count, or fault
  *	INFO		what the processor has
  *	ATTACH		the calling thread is the virtual CPU from now on
  *	LOAD, ARM	by that thread: program a counter, set its alarm
@@ -48,7 +49,8 @@ struct perfctr_host_load {
 	/*
 	 * As the processor has it: event, unit mask, edge, inversion, counter
 	 * mask, and one or both of USR and OS. The rest is the module's:
-	 * enable, interrupt, guest only. 0 empties the counter.
+	 * enable, interrupt, guest only. 0 empties the counter. Of Intel's
+	 * processors the architectural events alone.
 	 */
 	__u64 evntsel;
 };

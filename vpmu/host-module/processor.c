@@ -19,7 +19,6 @@
 #include <asm/apic.h>
 #include <asm/apicdef.h>
 #include <asm/msr.h>
-#include <asm/nmi.h>
 
 #include "host.h"
 
@@ -34,29 +33,16 @@ MODULE_PARM_DESC(global, "whether whole processors are counted now");
 static enum cpuhp_state cpuhp __ro_after_init;
 static struct platform_device *sleeper __ro_after_init;
 
-static unsigned int evntsel_msr(unsigned int i)
-{
-	return pmu.evntsel_msr + i * pmu.msr_step;
-}
-
-static unsigned int perfctr_msr(unsigned int i)
-{
-	return pmu.perfctr_msr + i * pmu.msr_step;
-}
-
 /* All counters stand at zero, and nothing is known of them. */
 static void cpu_reset(struct host_cpu *c)
 {
-	unsigned int i;
-
-	for (i = 0; i < pmu.counters; i++) {
-		wrmsrl(evntsel_msr(i), 0);
-		wrmsrl(perfctr_msr(i), 0);
-	}
+	pmu_clear();
 	memset(c->evntsel, 0, sizeof(c->evntsel));
 	memset(c->holds, 0, sizeof(c->holds));
 	c->id = 0;
 	c->touched = 0;
+	c->host_ctl = 0;
+	c->guest_ctl = 0;
 	c->late = false;
 }
 
@@ -65,10 +51,8 @@ static void cpu_enable(struct host_cpu *c)
 {
 	cpu_reset(c);
 	apic->write(APIC_LVTPC, APIC_DM_NMI);
-	if (pmu.global_ctl_msr) {
-		wrmsrl(pmu.global_clr_msr, GENMASK_ULL(pmu.counters - 1, 0));
-		wrmsrl(pmu.global_ctl_msr, GENMASK_ULL(pmu.counters - 1, 0));
-	}
+	/* Where it switches, it enables what is to count, and else nothing. */
+	pmu_enable(rules.guest_only ? pmu_all() : 0);
 }
 
 static void cpu_start(void *unused)
@@ -142,47 +126,24 @@ static int processor_offline(unsigned int cpu)
 	return 0;
 }
 
-static void registers_release(unsigned int counters)
-{
-	while (counters--) {
-		release_evntsel_nmi(evntsel_msr(counters));
-		release_perfctr_nmi(perfctr_msr(counters));
-	}
-}
-
-/* perf asks for the same, all at once, when it gets its first user. */
-static int registers_reserve(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < pmu.counters; i++) {
-		if (!reserve_perfctr_nmi(perfctr_msr(i)))
-			goto busy;
-		if (!reserve_evntsel_nmi(evntsel_msr(i))) {
-			release_perfctr_nmi(perfctr_msr(i));
-			goto busy;
-		}
-	}
-	return 0;
-
-busy:
-	registers_release(i);
-	return -EBUSY;
-}
-
 /* Ask the register: K8 may have the bit or not. */
-static int check_guest_only(void)
+static bool has_guest_only(void)
 {
 	unsigned long flags;
 	u64 value = 0;
 
 	local_irq_save(flags);
-	if (wrmsrl_safe(evntsel_msr(0), pmu.guest_only) ||
-	    rdmsrl_safe(evntsel_msr(0), &value))
+	if (wrmsrl_safe(pmu_evntsel_msr(0), rules.guest_only) ||
+	    rdmsrl_safe(pmu_evntsel_msr(0), &value))
 		value = 0;
-	wrmsrl(evntsel_msr(0), 0);
+	wrmsrl(pmu_evntsel_msr(0), 0);
 	local_irq_restore(flags);
-	if (value == pmu.guest_only)
+	return value == rules.guest_only;
+}
+
+static int check_guest_only(void)
+{
+	if (rules.guest_only ? has_guest_only() : whole || rules.guests)
 		return 0;
 	pr_err_once("this processor cannot count guests alone\n");
 	return -ENODEV;
@@ -192,12 +153,14 @@ static int processor_take(void)
 {
 	int err;
 
-	err = registers_reserve();
+	err = pmu_reserve();
 	if (err)
 		return err;
-	err = check_guest_only();
+	err = pmu_try(!whole);
+	if (!err)
+		err = check_guest_only();
 	if (err) {
-		registers_release(pmu.counters);
+		pmu_release();
 		return err;
 	}
 	cpus_read_lock();
@@ -238,7 +201,7 @@ void processor_release(void)
 		on_each_cpu(cpu_stop, NULL, 1);
 		whole = false;
 		cpus_read_unlock();
-		registers_release(pmu.counters);
+		pmu_release();
 	}
 	mutex_unlock(&users_lock);
 }

@@ -6,9 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use images::layout::Layout;
 use tempfile::TempDir;
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use super::test_kernel;
+use crate::dump::Dump;
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, Guarded, RUN_FAILED};
 
 /// `tests/lab/module/module.c`, compiled.
@@ -66,29 +69,55 @@ fn during(who: &str, arguments: &[&str]) -> Result<Ended> {
     perfvisor::run(arguments, b"", COMMAND_LIMIT)
 }
 
-/// A machine with this source, while `who` has the counters.
-fn beside(who: &str, source: &str) -> Result<Ended> {
+/// A machine with this source, while `who` has the counters, and its final report.
+fn beside(who: Option<&str>, source: &str) -> Result<(Ended, Result<Dump>)> {
     let folder = tempfile::tempdir()?;
     let kernel = folder.path().join("test.bin");
     fs::write(&kernel, test_kernel::image())?;
     let kernel = kernel.display().to_string();
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").display().to_string();
-    during(who, &["run", "--pmu", "k8", "--source", source, "--kernel", &kernel, "--module", &module])
+    let report = folder.path().join("report.json");
+    let reported = report.display().to_string();
+    let machine = ["run", "--pmu", "k8", "--kernel", &kernel, "--module", &module, "--report", &reported];
+    // auto is what nobody need ask for.
+    let arguments =
+        if source == "auto" { machine.to_vec() } else { [&machine[..], &["--source", source]].concat() };
+    let ended = match who {
+        Some(who) => during(who, &arguments)?,
+        None => perfvisor::run(&arguments, b"", COMMAND_LIMIT)?,
+    };
+    let report = perfvisor::written(&report).and_then(|json| Dump::parse(&json));
+    Ok((ended, report))
 }
 
 /// One of the two has the counters; the other is told who, and what to do.
 pub(super) fn conflicts() -> Result<()> {
-    beside("hold-perf", "module")?.expect_refusal(RUN_FAILED, &["perf has", "module.", "pid"])?;
-    beside("hold-module", "perf")?.expect_refusal(RUN_FAILED, &["perfctr_host has", "--source module"])?;
+    let refused =
+        |who, source, words: &[&str]| beside(Some(who), source)?.0.expect_refusal(RUN_FAILED, words);
+    refused("hold-perf", "module", &["perf has", "module.", "pid"])?;
+    refused("hold-module", "perf", &["perfctr_host has", "--source module"])?;
     for source in ["auto", "perf", "module"] {
-        beside("hold-global", source)?.expect_refusal(RUN_FAILED, &["whole processors", "pid"])?;
+        refused("hold-global", source, &["whole processors", "pid"])?;
     }
     for who in ["hold-module", "hold-global", "hold-perf"] {
         during(who, &["dump", "--host"])?.expect_refusal(FAILED, &["somebody else has", "pid"])?;
     }
-    for (who, source) in [("hold-module", "module"), ("hold-perf", "perf"), ("hold-perf", "auto")] {
-        let ended = beside(who, source)?;
-        ensure!(ended.status != Some(RUN_FAILED), "{source} beside {who}{ended}");
+    Ok(())
+}
+
+/// The module where it is there and free for it, else perf; and what was asked for.
+pub(super) fn chosen() -> Result<()> {
+    for (who, source, by) in [
+        (None, "auto", "module"),
+        (None, "perf", "perf"),
+        (Some("hold-module"), "auto", "module"),
+        (Some("hold-module"), "module", "module"),
+        (Some("hold-perf"), "auto", "perf"),
+        (Some("hold-perf"), "perf", "perf"),
+    ] {
+        let (ended, report) = beside(who, source)?;
+        let report = report.with_context(|| format!("{source} beside {who:?}{ended}"))?;
+        report.is_by(by).with_context(|| format!("{source} beside {who:?}"))?;
     }
     Ok(())
 }
@@ -128,4 +157,47 @@ pub(super) fn global() -> Result<()> {
     }
     perfvisor::run(["dump", "--host", "--cpus", "7"], b"", COMMAND_LIMIT)?
         .expect_refusal(FAILED, &["no CPU 7"])
+}
+
+/// Whole processors of Intel's, in a guest that has the counters of one: the lab has no other. There it is perfvisor's own
+/// PMU that is programmed, and there are no guests.
+pub(super) fn intel() -> Result<()> {
+    const SCRIPT: &str = "insmod /root/perfctr_host.ko && spin --seconds 3600 &\n\
+         sleep 2\n\
+         for part in all host guests; do\n\
+             perfvisor dump --host --event instructions:u --event branches:u --of $part --format json || exit 1\n\
+         done\n\
+         kill -TERM $(pidof spin); wait\n\
+         rmmod perfctr_host";
+    let layout = Layout::open()?;
+    let module = layout.own_module(Layout::default_series(), "perfctr_host");
+    let module = module.with_context(|| format!("the module is not there; {}", layout.remedy()))?;
+    let copies = [
+        format!("{}:/root/perfctr_host.ko", module.display()),
+        format!("{}:/bin/perfvisor", perfvisor::program()?.display()),
+        format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin")),
+    ];
+    let mut arguments = vec!["run", "--pmu", "intel-v4", "--source", "perf", "--vcpus", "2"];
+    copies.iter().for_each(|copy| arguments.extend(["--copy", copy]));
+    arguments.extend(["--", "sh", "-c", SCRIPT]);
+    let ended = perfvisor::run(arguments, b"", BOOT_LIMIT)?;
+    ended.expect_status(0)?;
+    let dumps = serde_json::Deserializer::from_slice(&ended.stdout).into_iter();
+    let dumps: Vec<serde_json::Value> = dumps.collect::<Result<_, _>>()?;
+    ensure!(dumps.len() == 3, "{} dumps{ended}", dumps.len());
+    for (dump, counts) in dumps.iter().zip([true, true, false]) {
+        let total = |event: usize| dump["totals"][event]["count"].as_u64().context("no count");
+        let (instructions, branches) = (total(0)?, total(1)?);
+        if !counts {
+            ensure!(instructions == 0 && branches == 0, "there are no guests{ended}");
+            continue;
+        }
+        ensure!(instructions > 1_000_000, "{instructions} instructions of a busy guest{ended}");
+        ensure!(
+            (instructions * BRANCHES_PER_ITERATION).abs_diff(branches * INSTRUCTIONS_PER_ITERATION)
+                < instructions / 20,
+            "{instructions} instructions, {branches} branches{ended}"
+        );
+    }
+    Ok(())
 }

@@ -86,6 +86,7 @@ static const struct {
 	{ "side-by-side", t_side_by_side },
 	{ "perf", t_perf },
 	{ "dirty", t_dirty },
+	{ "rdpmc-setting", t_rdpmc_setting },
 	{ "secret", t_secret },
 	{ "hotplug", t_hotplug },
 	{ "sleep", t_sleep, 1 },

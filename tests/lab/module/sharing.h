@@ -117,6 +117,74 @@ static void t_dirty(void)
 	close(go[1]);
 }
 
+#define RDPMC_SETTING	"/sys/bus/event_source/devices/cpu/rdpmc"
+
+static void rdpmc_setting(int fd, char value)
+{
+	if (pwrite(fd, &value, 1, 0) != 1)
+		die(RDPMC_SETTING);
+}
+
+static void reads_on(void)
+{
+	uint64_t guests = 0, before = 0, now;
+	time_t end = time(NULL) + 3;
+	struct guest g;
+
+	pin(0);
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	for (; time(NULL) < end; guests++) {
+		guest_run(&g, 1000);
+		for (int i = 0; i < 50; i++) {
+			now = count(g.state, 0);
+			expect("counts-while-written", now >= before, 1);
+			before = now;
+		}
+	}
+	check("count-after-writes", count(g.state, 0), guests * GUEST_INSNS(1000));
+	guest_free(&g);
+}
+
+static void reads_unattached(void)
+{
+	rdpmc(0);
+}
+
+/*
+ * Each write of the setting clears CR4.PCE on all processors, whoever runs there.
+ * Who is attached reads on; nobody else gets more than the setting gives.
+ */
+static void t_rdpmc_setting(void)
+{
+	int fd = open(RDPMC_SETTING, O_RDWR | O_CLOEXEC), status, writes = 0;
+	pid_t pid;
+	char was;
+
+	if (fd < 0 || pread(fd, &was, 1, 0) != 1)
+		die(RDPMC_SETTING);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		failed = 0;
+		reads_on();
+		fflush(stdout);
+		_exit(failed);
+	}
+	pin(1);
+	while (!waitpid(pid, &status, WNOHANG)) {
+		rdpmc_setting(fd, "012"[writes++ % 3]);
+		usleep(200);
+	}
+	check("reads-while-written", status, 0);
+	check("was-written", writes > 30, 1);
+	rdpmc_setting(fd, '1');
+	check("unattached-reads", WTERMSIG(in_child(reads_unattached)), SIGSEGV);
+	rdpmc_setting(fd, was);
+	close(fd);
+	unpin();
+}
+
 #define SECRET	54321
 
 /* The counts of this guest are another user's business. */

@@ -3,18 +3,27 @@
 use std::fmt;
 use std::str::FromStr;
 
+use vpmu::HostFamily;
+
 const USR: u64 = 1 << 16;
 const OS: u64 = 1 << 17;
 
-/// Events that all AMD processors have under the same number, for short (AMD64 Architecture Programmer's Manual
-/// volume 2, 13.2, and the families' BKDGs and PPRs). The module counts nowhere else.
-const NAMES: [(&str, u64); 5] = [
-    ("instructions", 0xC0),
-    ("cycles", 0x76),
-    ("branches", 0xC2),
-    ("mispredicted-branches", 0xC3),
-    ("taken-branches", 0xC4),
+/// Names, for short, with the numbers of all AMD processors (AMD64 Architecture Programmer's Manual volume 2, 13.2, and the
+/// families' BKDGs and PPRs) and of Intel's architectural events (SDM volume 3B, 20.2.1.2), where there are such. The
+/// module counts nowhere else.
+const NAMES: [(&str, u64, Option<u64>); 5] = [
+    ("instructions", 0xC0, Some(0xC0)),
+    ("cycles", 0x76, Some(0x3C)),
+    ("branches", 0xC2, Some(0xC4)),
+    ("mispredicted-branches", 0xC3, Some(0xC5)),
+    ("taken-branches", 0xC4, None),
 ];
+
+/// The number of a named event.
+fn code(name: &str, family: HostFamily) -> Option<u64> {
+    let (_, amd, intel) = NAMES.iter().find(|(known, ..)| *known == name)?;
+    if family == HostFamily::Intel { *intel } else { Some(*amd) }
+}
 
 /// An event and the modes it is counted in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +35,26 @@ pub struct EventChoice {
 }
 
 impl EventChoice {
+    fn of(text: &str, family: HostFamily) -> Result<Self, NotAnEvent> {
+        let (event, modes) = match text.split_once(':') {
+            None => (text, USR | OS),
+            Some((event, "u")) => (event, USR),
+            Some((event, "k")) => (event, OS),
+            Some(_) => return Err(NotAnEvent),
+        };
+        let code = match event.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| NotAnEvent)?,
+            None => code(event, family).ok_or(NotAnEvent)?,
+        };
+        if code == 0 || code & (USR | OS) != 0 {
+            return Err(NotAnEvent);
+        }
+        Ok(Self { name: text.to_owned(), evntsel: code | modes })
+    }
+
     /// What is counted if nothing is asked for.
     pub fn usual() -> Vec<Self> {
-        NAMES[..3]
-            .iter()
-            .map(|&(name, code)| Self { name: name.to_owned(), evntsel: code | USR | OS })
-            .collect()
+        NAMES[..3].iter().filter_map(|(name, ..)| name.parse().ok()).collect()
     }
 }
 
@@ -44,8 +67,8 @@ impl fmt::Display for EventChoice {
 /// Not an event.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an event is one of {}, or an event select in hexadecimal (0x..) without the modes; with :u user mode alone, with \
-     :k kernel mode alone", NAMES.map(|(name, _)| name).join(", ")
+    "an event is one of {} (the last on AMD's processors alone), or an event select in hexadecimal (0x..) without the modes; with :u user mode alone, with \
+     :k kernel mode alone", NAMES.map(|(name, ..)| name).join(", ")
 )]
 pub struct NotAnEvent;
 
@@ -53,20 +76,7 @@ impl FromStr for EventChoice {
     type Err = NotAnEvent;
 
     fn from_str(text: &str) -> Result<Self, NotAnEvent> {
-        let (event, modes) = match text.split_once(':') {
-            None => (text, USR | OS),
-            Some((event, "u")) => (event, USR),
-            Some((event, "k")) => (event, OS),
-            Some(_) => return Err(NotAnEvent),
-        };
-        let code = match event.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| NotAnEvent)?,
-            None => NAMES.iter().find(|(name, _)| *name == event).ok_or(NotAnEvent)?.1,
-        };
-        if code == 0 || code & (USR | OS) != 0 {
-            return Err(NotAnEvent);
-        }
-        Ok(Self { name: text.to_owned(), evntsel: code | modes })
+        Self::of(text, HostFamily::detect())
     }
 }
 
@@ -116,7 +126,7 @@ mod tests {
 
     #[test]
     fn events() {
-        let of = |text: &str| text.parse::<EventChoice>().map(|event| event.evntsel);
+        let of = |text| EventChoice::of(text, HostFamily::Zen).map(|event| event.evntsel);
         assert_eq!(of("instructions"), Ok(0x300C0));
         assert_eq!(of("branches:u"), Ok(0x100C2));
         assert_eq!(of("0x1000000C2:k"), Ok(0x1_0002_00C2));
@@ -124,6 +134,11 @@ mod tests {
         {
             assert_eq!(of(wrong), Err(NotAnEvent), "{wrong}");
         }
+        let intels = |text| EventChoice::of(text, HostFamily::Intel).map(|event| event.evntsel);
+        assert_eq!(intels("branches:u"), Ok(0x100C4));
+        assert_eq!(intels("cycles"), Ok(0x3003C));
+        assert_eq!(intels("taken-branches"), Err(NotAnEvent));
+        assert!(EventChoice::usual().len() == 3, "each family has those");
         assert!(NotAnEvent.to_string().contains("instructions, cycles"));
     }
 

@@ -2,7 +2,7 @@
 
 use vpmu::module::{Hold, ModulePmu, OpenError, global};
 use vpmu::perf::PerfPmu;
-use vpmu::{HardwareCounts, HostEvent, HostPmu, LoadError, module};
+use vpmu::{HardwareCounts, HostEvent, HostFamily, HostPmu, LoadError, module};
 
 use super::pmu_holders;
 use crate::cli;
@@ -40,24 +40,20 @@ pub enum Unusable {
 }
 
 impl Source {
-    /// What `--source` asks for. `auto` is perf, unless the module has the host's counters for other machines: the
-    /// module's own test has found an alarm late, for a reason that is only probably mended (`tests/lab/README.md`), so nobody gets
-    /// it who did not ask.
+    /// What `--source` asks for. `auto` is the module where it is loaded, this user may open it, and the counters are free
+    /// for it and count (it tries them then); else perf.
+    ///
+    /// # Errors
+    /// What was asked for cannot be used, or `auto` finds nothing.
     pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
-        let used = pmu_holders::module_is_used();
-        match asked {
-            cli::Source::Perf | cli::Source::Auto if !used => Ok(Self::Perf),
-            cli::Source::Perf | cli::Source::Auto if global::is_on() => {
-                Err(Unusable::Global(pmu_holders::by_global()))
-            }
-            cli::Source::Perf => Err(Unusable::Perf),
-            // That it counts is found out when the machine's PMU is chosen (kvm_vpmu).
-            cli::Source::Kvm => Ok(Self::Kvm),
-            cli::Source::Auto | cli::Source::Module => match module::hold() {
-                Ok(hold) => Ok(Self::Module(hold)),
-                Err(error) => Err(Unusable::Module { remedy: remedy(&error), error }),
-            },
-        }
+        // Asked first, for with our own hold it is used.
+        let holders = Holders { module: pmu_holders::module_is_used(), global: global::is_on() };
+        let family = HostFamily::detect();
+        choose(asked, family, holders, module::hold).map(|chosen| match chosen {
+            Chosen::Perf => Self::Perf,
+            Chosen::Module(hold) => Self::Module(hold),
+            Chosen::Kvm => Self::Kvm,
+        })
     }
 
     /// Makes the source of each vCPU, given the vCPU's TSC offset.
@@ -84,6 +80,55 @@ impl Source {
     }
 }
 
+/// Who has the host's counters already.
+#[derive(Clone, Copy, Debug)]
+struct Holders {
+    /// The module, for other machines or for global mode.
+    module: bool,
+    /// Global mode.
+    global: bool,
+}
+
+/// A [`Source`], of whatever holds the module's counters.
+#[derive(Debug, PartialEq, Eq)]
+enum Chosen<H> {
+    Perf,
+    Module(H),
+    Kvm,
+}
+
+/// Whether `auto` may be the module: on Intel's processors it was never tried, for want of one.
+pub(crate) fn auto_may_be_module(family: HostFamily) -> bool {
+    family != HostFamily::Intel
+}
+
+/// The choice itself; `hold` takes the module's counters.
+fn choose<H>(
+    asked: cli::Source,
+    family: HostFamily,
+    holders: Holders,
+    hold: impl FnOnce() -> Result<H, OpenError>,
+) -> Result<Chosen<H>, Unusable> {
+    // Perf cannot have what the module has for others, so there is no choice then.
+    let perf_can = !holders.module;
+    match asked {
+        // That it counts is found out when the machine's PMU is chosen (kvm_vpmu).
+        cli::Source::Kvm => return Ok(Chosen::Kvm),
+        cli::Source::Perf if perf_can => return Ok(Chosen::Perf),
+        cli::Source::Auto if perf_can && !auto_may_be_module(family) => return Ok(Chosen::Perf),
+        cli::Source::Perf | cli::Source::Auto if holders.global => {
+            return Err(Unusable::Global(pmu_holders::by_global()));
+        }
+        cli::Source::Perf => return Err(Unusable::Perf),
+        cli::Source::Auto | cli::Source::Module => {}
+    }
+    match (hold(), asked) {
+        (Ok(hold), _) => Ok(Chosen::Module(hold)),
+        (Err(_), cli::Source::Auto) if perf_can => Ok(Chosen::Perf),
+        (Err(error), _) => Err(Unusable::Module { remedy: remedy(&error), error }),
+    }
+}
+
 /// What to do about it.
 pub fn remedy(error: &OpenError) -> String {
     match error {
@@ -96,7 +141,7 @@ pub fn remedy(error: &OpenError) -> String {
         }
         OpenError::Busy => pmu_holders::of_perf(),
         OpenError::Global => pmu_holders::by_global(),
-        OpenError::NoGuestOnly => "use --source perf".to_owned(),
+        OpenError::NoGuestOnly | OpenError::Still => "use --source perf".to_owned(),
         OpenError::Version(_) => "build and load the module that belongs to this perfvisor".to_owned(),
         OpenError::Os(_) => "see the kernel's messages (dmesg)".to_owned(),
     }
@@ -158,16 +203,60 @@ impl HostPmu for VcpuSource {
 mod tests {
     use super::*;
 
+    const FREE: Holders = Holders { module: false, global: false };
+    const OTHERS: Holders = Holders { module: true, global: false };
+    const GLOBAL: Holders = Holders { module: true, global: true };
+
+    /// With a module that counts.
+    fn with(asked: cli::Source, holders: Holders) -> Result<Chosen<u32>, Unusable> {
+        choose(asked, HostFamily::Zen, holders, || Ok(7))
+    }
+
+    /// With one that cannot be held.
+    fn without(asked: cli::Source, holders: Holders, error: OpenError) -> Result<Chosen<u32>, Unusable> {
+        choose(asked, HostFamily::Zen, holders, || Err(error))
+    }
+
     #[test]
-    fn without_the_module_auto_is_perf_and_asking_for_it_says_how_to_load_it() {
-        if module::hold().is_ok() || pmu_holders::module_is_used() {
-            return;
+    fn auto_is_the_module_where_it_counts() {
+        for holders in [FREE, OTHERS] {
+            assert_eq!(with(cli::Source::Auto, holders).unwrap(), Chosen::Module(7));
+            assert_eq!(with(cli::Source::Module, holders).unwrap(), Chosen::Module(7));
         }
-        assert!(matches!(Source::choose(cli::Source::Auto), Ok(Source::Perf)));
-        let Err(error) = Source::choose(cli::Source::Module) else { panic!("there is none") };
-        let text = error.to_string();
-        assert!(text.starts_with("--source module: "), "{text}");
-        assert!(remedy(&OpenError::NoModule).contains("insmod"));
+        assert_eq!(with(cli::Source::Perf, FREE).unwrap(), Chosen::Perf);
+        assert_eq!(with(cli::Source::Kvm, FREE).unwrap(), Chosen::Kvm);
+    }
+
+    #[test]
+    fn else_auto_is_perf() {
+        for error in [OpenError::NoModule, OpenError::NotAllowed, OpenError::Busy, OpenError::Still] {
+            assert_eq!(without(cli::Source::Auto, FREE, error).unwrap(), Chosen::Perf);
+        }
+        let chosen = choose(cli::Source::Auto, HostFamily::Intel, FREE, || Ok(7));
+        assert_eq!(chosen.unwrap(), Chosen::Perf, "where it was never tried");
+    }
+
+    #[test]
+    fn who_asks_for_the_module_gets_it_or_the_reason() {
+        let chosen = choose(cli::Source::Module, HostFamily::Intel, FREE, || Ok(7));
+        assert_eq!(chosen.unwrap(), Chosen::Module(7));
+        let error = without(cli::Source::Module, FREE, OpenError::NoModule).unwrap_err();
+        assert!(error.to_string().starts_with("--source module: ") && error.to_string().contains("insmod"));
+    }
+
+    #[test]
+    fn what_others_have_is_said() {
+        assert!(matches!(with(cli::Source::Perf, OTHERS), Err(Unusable::Perf)));
+        for asked in [cli::Source::Perf, cli::Source::Auto] {
+            let error = without(asked, GLOBAL, OpenError::Global).unwrap_err();
+            assert!(matches!(error, Unusable::Global(_)), "{error}");
+        }
+        let error = without(cli::Source::Auto, OTHERS, OpenError::NotAllowed).unwrap_err();
+        assert!(matches!(error, Unusable::Module { error: OpenError::NotAllowed, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_vcpus_source_has_its_name() {
         let mut source = Source::Perf.vcpus()(5);
         assert_eq!((source.name(), source.hardware(), source.now(0)), ("perf", None, None));
         source.unload(0);

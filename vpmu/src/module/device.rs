@@ -67,6 +67,9 @@ pub enum OpenError {
     /// ENODEV.
     #[error("this processor cannot count guests alone")]
     NoGuestOnly,
+    /// EIO: the host is a virtual machine, whose hypervisor gives it registers and no counters.
+    #[error("this host's counters do not count: its hypervisor keeps them")]
+    Still,
     /// The module is of another version.
     #[error("the loaded perfctr_host has interface version {0}, this perfvisor needs {VERSION}")]
     Version(u32),
@@ -107,6 +110,7 @@ fn open_error(error: io::Error) -> OpenError {
         Some(libc::EACCES | libc::EPERM) => OpenError::NotAllowed,
         Some(libc::EBUSY) => OpenError::Busy,
         Some(libc::ENODEV) => OpenError::NoGuestOnly,
+        Some(libc::EIO) => OpenError::Still,
         _ => OpenError::Os(error),
     }
 }
@@ -155,6 +159,7 @@ mod tests {
         assert!(matches!(of(libc::EACCES), OpenError::NotAllowed));
         assert!(matches!(of(libc::EBUSY), OpenError::Busy));
         assert!(matches!(of(libc::ENODEV), OpenError::NoGuestOnly));
+        assert!(matches!(of(libc::EIO), OpenError::Still));
         assert!(matches!(of(libc::EMFILE), OpenError::Os(_)));
     }
 }

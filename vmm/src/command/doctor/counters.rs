@@ -1,37 +1,41 @@
 //! The host's counters: by the kernel module, and by perf.
 
-use vpmu::module::{self, OpenError};
+use vpmu::HostFamily;
+use vpmu::module::{self, Info, OpenError};
 use vpmu::perf::{self, ProbeError};
 
 use super::{Finding, Verdict, finding};
 use crate::host::pmu_holders;
-use crate::host::source::remedy;
+use crate::host::source::{auto_may_be_module, remedy};
 
 /// Guests can be counted if one of the two sources works.
 pub(super) fn counters() -> Vec<Finding> {
-    let module = match module::hold() {
-        // Given back at once, so that perf can be asked.
-        Ok(held) => Ok(held.info()),
-        Err(e) => Err(e),
-    };
+    // Given back at once, so that perf can be asked.
+    let module = module::hold().map(|hold| hold.info());
     let works = module.is_ok();
-    vec![of_module(module), of_perf(works), paranoid(), watchdog()]
+    vec![of_module(module, HostFamily::detect()), of_perf(works), paranoid(), watchdog()]
 }
 
-fn of_module(module: Result<module::Info, OpenError>) -> Finding {
+/// What `--source auto` makes of it.
+fn of_module(module: Result<Info, OpenError>, family: HostFamily) -> Finding {
     const SUBJECT: &str = "kernel module";
+    let perf = |what| finding(Verdict::Note, SUBJECT, format!("{what}: runs count with perf"));
     match module {
-        Ok(info) => finding(
-            Verdict::Good,
-            SUBJECT,
-            format!(
-                "perfctr_host programs {} counters of {} bits itself; --source module uses it",
-                info.counters, info.width
-            ),
-        ),
-        Err(e @ OpenError::NoModule) => finding(Verdict::Note, SUBJECT, format!("{e}: runs count with perf"))
-            .remedy(format!("if switches and overflows shall cost less: {}", remedy(&e))),
-        Err(e) => finding(Verdict::Note, SUBJECT, format!("{e}: runs count with perf")).remedy(remedy(&e)),
+        Ok(info) => {
+            let has =
+                format!("perfctr_host programs {} counters of {} bits itself", info.counters, info.width);
+            if auto_may_be_module(family) {
+                let what = format!("{has}: runs count with it, and with perf when perf has them first");
+                finding(Verdict::Good, SUBJECT, what)
+            } else {
+                perf(format!("{has}, which on Intel's processors was never tried"))
+                    .remedy("to try it: --source module")
+            }
+        }
+        Err(e @ OpenError::NoModule) => {
+            perf(e.to_string()).remedy(format!("if switches and overflows shall cost less: {}", remedy(&e)))
+        }
+        Err(e) => perf(e.to_string()).remedy(remedy(&e)),
     }
 }
 
@@ -112,5 +116,23 @@ fn watchdog() -> Finding {
         .remedy("sudo sysctl kernel.nmi_watchdog=0")
     } else {
         finding(Verdict::Good, SUBJECT, "off: every counter is free")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_which_source_auto_is() {
+        let info = Info { version: 1, counters: 6, width: 48, reserved: 0, evntsel: 0 };
+        let what = |module, family| of_module(module, family).what;
+        let good = what(Ok(info), HostFamily::Zen);
+        assert!(good.contains("6 counters of 48 bits") && good.contains("runs count with it"), "{good}");
+        let perf = "runs count with perf";
+        let intel = what(Ok(info), HostFamily::Intel);
+        assert!(intel.contains("never tried") && intel.ends_with(perf), "{intel}");
+        let busy = what(Err(OpenError::Busy), HostFamily::Zen);
+        assert!(busy.contains("perf has") && busy.ends_with(perf), "{busy}");
     }
 }

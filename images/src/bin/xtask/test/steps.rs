@@ -221,6 +221,9 @@ fn kernel_style(context: &Context) -> Result<Tally> {
         files.extend(source?.iter().filter_map(|path| Some(path.strip_prefix(&repository).ok()?.to_owned())));
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "c" || extension == "h"));
+    // What the modules share.
+    files.sort();
+    files.dedup();
     let clean = checkpatch::check(&script, &repository, &files, |line| println!("{line}"))?;
     Ok(if clean { Tally::passed(1) } else { Tally::failed("checkpatch") })
 }

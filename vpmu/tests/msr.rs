@@ -3,7 +3,7 @@
 mod guest;
 
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_COUNT, MSR_RDPMC, MSR_RDPMC_FIXED};
+use perfctr_abi::door::{MSR_BASE, MSR_COUNT, MSR_RDPMC, MSR_RDPMC_FIXED, MSR_VECTOR};
 use vm_memory::GuestMemoryMmap;
 use vpmu::MsrOutcome::{GpFault, Handled, NotMine, Value};
 use vpmu::sim::{Executed, SimPmu, Work};
@@ -113,7 +113,7 @@ fn what_does_not_exist_faults() {
 #[test]
 fn the_rest_of_the_doors_range_faults() {
     let mut guest = Guest::new();
-    for msr in [MSR_BASE + 2, MSR_BASE + MSR_RDPMC - 1, MSR_BASE + MSR_COUNT - 1] {
+    for msr in [MSR_BASE + MSR_VECTOR + 1, MSR_BASE + MSR_RDPMC - 1, MSR_BASE + MSR_COUNT - 1] {
         assert_eq!((guest.pmu.rdmsr(msr), guest.write(msr, 0)), (GpFault, GpFault), "{msr:#x}");
     }
     assert_eq!(guest.write(MSR_BASE + MSR_RDPMC, 0), GpFault, "read only");

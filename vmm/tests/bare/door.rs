@@ -138,7 +138,7 @@ pub(crate) fn trials() -> Vec<Trial> {
                 script.push(outcome());
                 want.push(code(result));
             };
-            for garbage in [0, 6, 99, u64::MAX] {
+            for garbage in [0, 7, 99, u64::MAX] {
                 try_(&[ring(garbage)], result::ENOSYS);
             }
             // An id that nobody ever got; states that are unaligned, outside memory, at the very end.
@@ -149,10 +149,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             try_(&[Step::Store(PAGE + 8, OTHER), ring(op::SUSPEND)], result::ESRCH);
             try_(&[ring(op::SAMPLE)], result::ESRCH);
             for address in [1, STATE + 8, 64 << 20, 0xD000_0000, !0xFFF] {
-                try_(
-                    &[Step::Store(CONTROL, 1), Step::Store(PAGE + 16, address), ring(op::UPDATE_CONTROL)],
-                    result::EFAULT,
-                );
+                for operation in [op::UPDATE_CONTROL, op::CONTROL] {
+                    try_(
+                        &[Step::Store(CONTROL, 1), Step::Store(PAGE + 16, address), ring(operation)],
+                        result::EFAULT,
+                    );
+                }
             }
             // More counters than there are arrays for.
             try_(

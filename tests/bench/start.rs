@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
 use crate::counters::{Counters, Instrument};
+use crate::idle::Guests;
 use crate::images;
+use crate::machines::Memory;
 use crate::measure::{Cost, Side, started};
 use crate::place::{Place, Sent};
-use crate::system::{Qemu, System};
+use crate::qemu::Qemu;
+use crate::system::System;
 
 /// Guest RAM: that of the figures this is compared with.
 const MEMORY: u64 = 256 << 20;
@@ -74,7 +77,7 @@ pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     let costs = (host.read()?, guest.read()?);
     if found {
         std::thread::sleep(IDLE);
-        memory = Memory::beyond_guest(child.id())?;
+        memory = Memory::beyond_guest(child.id(), MEMORY)?;
         child.kill()?;
         child.wait()?;
     } else {
@@ -102,126 +105,61 @@ fn end_after(limit: Duration, process: u32) {
     }
 }
 
-/// Of a process, in bytes.
-#[derive(Default)]
-struct Memory {
-    pss: u64,
-    anonymous: u64,
-}
-
-impl Memory {
-    /// All mappings but those that are as large as the guest's RAM.
-    fn beyond_guest(process: u32) -> Result<Self> {
-        let path = format!("/proc/{process}/smaps");
-        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let mut all = Self::default();
-        let mut is_guest = false;
-        for line in text.lines() {
-            let Some((name, value)) = line.split_once(':') else { continue };
-            let bytes = || -> Option<u64> {
-                value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb << 10)
-            };
-            match (name, bytes()) {
-                ("Size", Some(size)) => is_guest = size >= MEMORY,
-                ("Pss", Some(pss)) if !is_guest => all.pss += pss,
-                ("Anonymous", Some(anonymous)) if !is_guest => all.anonymous += anonymous,
-                _ => {}
-            }
-        }
-        ensure!(all.pss > 0, "{path} has no sizes");
-        Ok(all)
-    }
-}
-
 /// Measures every VMM of these systems.
-pub(crate) fn measured(place: &Place, arguments: &Arguments) -> Result<Vec<Start>> {
+pub(crate) fn measured(place: &Place, arguments: &Arguments, known: &[Start]) -> Result<Vec<Start>> {
     let folder = tempfile::tempdir()?;
-    let file = |name: &str, content: Vec<u8>| -> Result<Sent> {
-        let path = folder.path().join(name);
-        fs::write(&path, content).with_context(|| path.display().to_string())?;
-        Ok((path, name.to_owned()))
-    };
-    let guests = Guests {
-        null: file("null.elf", images::null_kernel())?,
-        first: file("first.cpio", images::first_program()?)?,
-        kernel: place.kernel(&arguments.kernel)?.display().to_string(),
+    let guests = Guests::make(place, &arguments.kernel, folder.path())?;
+    let is_known = |title: &str| {
+        let whole = |start: &Start| start.vmm == title && start.null_guest.is_some() && start.linux.is_some();
+        arguments.resume && known.iter().any(whole)
     };
     let mut starts = Vec::new();
     for &system in &arguments.systems {
         match system {
             System::Qemu => {
-                for machine in [Qemu::Microvm, Qemu::Pc] {
+                for machine in [Qemu::Microvm, Qemu::Pc].into_iter().filter(|machine| !is_known(machine.title())) {
                     starts.push(qemu(place, &guests, machine)?);
                 }
             }
             // The module has all counters, and with them those that measure.
             System::Module => {}
+            _ if is_known(system.title()) => {}
             _ => starts.push(perfvisor(place, arguments, &guests, system)?),
         }
     }
     Ok(starts)
 }
 
-struct Guests {
-    null: Sent,
-    first: Sent,
-    kernel: String,
-}
-
 fn perfvisor(place: &Place, arguments: &Arguments, guests: &Guests, system: System) -> Result<Start> {
     let program: Sent = (place.program("perfvisor"), "perfvisor".to_owned());
     let title = system.title();
-    let run = |words: Option<&str>, files: &[&Sent], more: &[&str]| -> Option<Spent> {
-        let mut command = vec![place.there(&program), "run".to_owned()];
-        command.extend(system.run_options(&arguments.pmu).unwrap_or_default());
-        command.extend(more.iter().map(|&word| word.to_owned()));
-        let mut all: Vec<Sent> = files.iter().map(|&sent| sent.clone()).collect();
-        all.push(program.clone());
-        spent(place, title, words, &all, &command)
-    };
+    let mut files = guests.files();
+    files.push(program.clone());
     let memory = MEMORY.to_string();
+    let guest = |linux| guests.perfvisor(place, system, arguments, linux, &["--memory", &memory]);
+    let mut run_true = vec![place.there(&program), "run".to_owned()];
+    run_true.extend(system.run_options(&arguments.pmu).unwrap_or_default());
+    run_true.extend(["--kernel", &arguments.kernel, "--", "true"].iter().map(|&word| word.to_owned()));
     let words = Some(images::FIRST_WORDS.trim());
-    let (null, first) = (place.there(&guests.null), place.there(&guests.first));
     Ok(Start {
         vmm: title.to_owned(),
-        null_guest: run(words, &[&guests.null], &["--memory", &memory, "--kernel", &null]),
-        linux: run(
-            words,
-            &[&guests.first],
-            &[
-                "--memory",
-                &memory,
-                "--kernel",
-                &guests.kernel,
-                "--initrd",
-                &first,
-                "--console",
-                "/dev/stdout",
-            ],
-        ),
-        run_true: run(None, &[], &["--kernel", &arguments.kernel, "--", "true"]),
+        null_guest: spent(place, title, words, &files, &guest(false)),
+        linux: spent(place, title, words, &files, &guest(true)),
+        run_true: spent(place, title, None, &files, &run_true),
         program: fs::metadata(&program.0)?.len(),
         libraries: 0,
     })
 }
 
 fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> Result<Start> {
-    let title = match machine {
-        Qemu::Microvm => "QEMU microvm",
-        Qemu::Pc => "QEMU pc",
-    };
-    let (files, command) = machine.command(place, &format!("{}M", MEMORY >> 20))?;
-    let run = |sent: &Sent, more: &[&str]| -> Option<Spent> {
-        let mut files = files.clone();
-        files.push(sent.clone());
-        let mut command = command.clone();
-        command.extend(more.iter().map(|&word| word.to_owned()));
+    let title = machine.title();
+    let (mut files, command) = machine.command(place, &format!("{}M", MEMORY >> 20))?;
+    files.extend(guests.files());
+    let run = |linux| {
+        let command = [command.clone(), guests.qemu(place, machine, linux)].concat();
         spent(place, title, Some(images::FIRST_WORDS.trim()), &files, &command)
     };
-    let (null, first) = (place.there(&guests.null), place.there(&guests.first));
-    let null_guest = run(&guests.null, &["-kernel", &null]);
-    let linux =
-        run(&guests.first, &["-kernel", &guests.kernel, "-initrd", &first, "-append", machine.words()]);
+    let (null_guest, linux) = (run(false), run(true));
     let (program, libraries) = machine.installed(place).context("QEMU is there")?;
     let mut size = 0;
     for entry in fs::read_dir(&libraries)? {
@@ -258,7 +196,7 @@ fn spent(
     };
     outcome()
         .map_err(|error| {
-            place.forget();
+            place.abandon();
             eprintln!("bench: {title}: {error:#}");
         })
         .ok()

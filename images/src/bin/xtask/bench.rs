@@ -21,11 +21,11 @@ pub(crate) struct Arguments {
     /// The guest's kernel: 6.1 or 6.12
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// What to compare, of perf, module, qemu and none: perfvisor by its sources, QEMU with KVM's own vPMU (its packages
+    /// What to compare, of perf, module, kvm, qemu and none: perfvisor by its sources, QEMU with KVM's own vPMU (its packages
     /// are fetched for it), and no PMU at all
-    #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_value = "perf,module,qemu,none")]
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_value = "perf,module,kvm,qemu,none")]
     systems: Vec<String>,
-    /// Measure how machines start and what their VMMs take, too
+    /// Measure how machines start, and what their VMMs take, one and many, too
     #[arg(long)]
     start: bool,
     /// Measure all, and write BENCHMARKS.md in this repository
@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// Measure no operation; only show and write those of an earlier run again
     #[arg(long, requires = "from")]
     again: bool,
+    /// Measure only what the figures of --json and --from have not as a whole: a run that was interrupted goes on
+    #[arg(long, conflicts_with = "again")]
+    resume: bool,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
@@ -70,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         command.arg("--from").arg(path);
     });
     command.args(arguments.again.then_some("--again"));
+    command.args(arguments.resume.then_some("--resume"));
     command.args((arguments.start || arguments.write && !arguments.again).then_some("--start"));
     command.args((!arguments.here).then_some("--lab")).args(&arguments.operations);
     let status = command.status().with_context(|| format!("cannot run {}", bench.display()))?;

@@ -137,6 +137,7 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     ];
     grids.push(overhead(results, &columns));
     grids.extend(results.systems.iter().map(accuracy::known));
+    grids.extend(results.systems.iter().map(accuracy::kernel));
     grids.extend(results.systems.iter().map(accuracy::nothing));
     grids.extend(sizes::starts(&results.starts));
     grids.extend(sizes::scale(results));

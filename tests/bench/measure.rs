@@ -196,12 +196,13 @@ impl Measuring {
                     _ => self.done = Some((name, Repeated::Costs(vec![cost]))),
                 }
             }
-            Mark::Compare { kernel, counted } => {
+            Mark::Compare { apart, counted } => {
                 let (name, _, cost) = self.difference(now)?;
-                let known = if kernel { Some(cost.kernel) } else { cost.instructions() };
-                let known = known.filter(|known| known.is_finite() && self.side == Side::Guest);
-                // What cannot be compared to anything is nothing.
-                let Some(known) = known else { return Ok(()) };
+                let known = cost.instructions().filter(|_| self.side == Side::Guest);
+                let Some(known) = known.map(|all| all - apart as f64) else {
+                    let reason = format!("not counted from outside: {cost:?}");
+                    return write(&Line::NotRun { name, reason });
+                };
                 match &mut self.done {
                     Some((_, Repeated::Counts(counts))) => counts.push((known as u64, counted)),
                     _ => self.done = Some((name, Repeated::Counts(vec![(known as u64, counted)]))),

@@ -43,7 +43,7 @@ impl<'a> Run<'a> {
                 // Host and guest one after the other: together they need more counters than a processor has, with the
                 // guest's own.
                 for side in [Side::Host, Side::Guest] {
-                    let instrument = system.instrument();
+                    let instrument = setting.instrument(system);
                     runs.push(Self { system, setting, side, instrument, place, arguments });
                 }
             }

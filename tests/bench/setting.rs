@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 
+use crate::counters::Instrument;
 use crate::measure::Side;
 use crate::system::System;
 
@@ -10,6 +11,8 @@ use crate::system::System;
 pub(crate) enum Setting {
     /// One vCPU on a host that does nothing else
     Alone,
+    /// One vCPU, whose kernel mode is counted from outside as well as by itself
+    Compared,
     /// Two vCPUs, each with a processor of the host
     TwoVcpus,
     /// Four vCPUs on the lab's two processors
@@ -37,10 +40,18 @@ impl Setting {
         }
     }
 
+    /// One counter leaves the most to what the guest needs.
+    pub(crate) fn instrument(self, system: System) -> Instrument {
+        match system.instrument() {
+            Instrument::Perf if self == Self::Compared => Instrument::Total,
+            instrument => instrument,
+        }
+    }
+
     /// What an operation's name ends with that was measured in it.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
-            Self::Alone => "",
+            Self::Alone | Self::Compared => "",
             Self::TwoVcpus => "@2-vcpus",
             Self::FourVcpus => "@4-vcpus",
             Self::Interrupted => "@interrupted",
@@ -50,12 +61,14 @@ impl Setting {
 
     /// Whether an operation is measured in it, on this side. What the guest knows itself it is asked once.
     pub(crate) fn has(self, system: System, side: Side, name: &str) -> bool {
-        let asked = name.starts_with("accuracy/") || name.starts_with("nothing/");
+        let compared = name.starts_with("compared/");
+        let asked = compared || name.starts_with("accuracy/") || name.starts_with("nothing/");
         if asked && side == Side::Host || !system.has(name) {
             return false;
         }
         match self {
-            Self::Alone => !name.ends_with("/migration") && !name.ends_with("/all-vcpus"),
+            Self::Alone => !compared && !name.ends_with("/migration") && !name.ends_with("/all-vcpus"),
+            Self::Compared => compared,
             Self::TwoVcpus => name.ends_with("/migration") || name.starts_with("work/"),
             Self::FourVcpus => name.ends_with("/all-vcpus") || name.starts_with("work/"),
             Self::Interrupted => name.starts_with("accuracy/") && name.ends_with("/user/loop"),

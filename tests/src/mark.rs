@@ -31,8 +31,8 @@ pub enum Mark {
     },
     /// It is done, and was counted in the guest, too: the longer time less the shorter.
     Compare {
-        /// In kernel mode alone; in both modes else.
-        kernel: bool,
+        /// Of what was executed, instructions that it did not have to count.
+        apart: u64,
         /// The count.
         counted: u64,
     },

@@ -75,8 +75,8 @@ fn count(interface: Interface, mode: Mode, number: usize, work: Work, length: u6
     on_first_cpu()?;
     let mut counters = interface.open(mode, number)?;
     counters.start()?;
-    work(length)?;
-    counters.read()?;
+    // What is done once only.
+    between(&mut *counters, work, length)?;
     let (each, short) = between(&mut *counters, work, length)?;
     let (_, long) = between(&mut *counters, work, 3 * length)?;
     Ok((2 * length * each, long.wrapping_sub(short)))

@@ -1,5 +1,8 @@
 //! The ways to count and to read: the guest driver's call and page, perf's call and page.
 
+#![allow(unsafe_code)] // A descriptor that its owner lends as a number only.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -8,6 +11,7 @@ use libvperfctr::{Counter, Driver, OwnCounters, a_mode};
 use perf_event::events::Hardware;
 use perf_event::{Builder, ReadFormat, Sampler};
 use tests::workload::spin;
+use zerocopy::IntoBytes;
 
 /// Instructions, and taken and other branches, of an AMD processor, in no mode yet.
 const INSTRUCTIONS: u32 = 0x0040_00C0;
@@ -128,9 +132,7 @@ fn group(mode: Mode, number: usize) -> Result<Vec<perf_event::Counter>> {
     for event in events.into_iter().cycle().take(number) {
         let mut builder = Builder::new(event);
         builder.exclude_kernel(!mode.has(Mode::Kernel)).exclude_user(!mode.has(Mode::User));
-        if number > 1 {
-            builder.read_format(ReadFormat::GROUP | ReadFormat::ID);
-        }
+        builder.read_format(ReadFormat::GROUP);
         let counter = match counters.first_mut() {
             Some(leader) => builder.build_with_group(leader),
             None => builder.pinned(true).build(),
@@ -153,8 +155,17 @@ impl Counting for Perf {
     }
 
     fn read(&mut self) -> Result<u64> {
-        Ok(self.0[0].read()?)
+        call(&self.0[0])
     }
+}
+
+/// The whole group's: their number, then each count.
+fn call(leader: &perf_event::Counter) -> Result<u64> {
+    let mut counts = [0u64; 16];
+    // SAFETY: the descriptor is open for as long as the counter is borrowed.
+    let leader = unsafe { BorrowedFd::borrow_raw(leader.as_raw_fd()) };
+    rustix::io::read(leader, counts.as_mut_bytes())?;
+    Ok(counts[1])
 }
 
 struct Pages(Vec<Sampler>);
@@ -181,7 +192,7 @@ impl Counting for Pages {
         match first {
             Some(count) => Ok(count),
             // It is not running: the page has no count then.
-            None => Ok(self.0[0].as_counter_mut().read()?),
+            None => call(self.0[0].as_counter()),
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::switch::on_first_cpu;
 const PATTERNS: [(&str, fn(&mut dyn Counting) -> Result<u64>); 2] =
     [("read-read", between_two_readings), ("start-stop", from_start_to_stop)];
 const NUMBERS: [usize; 3] = [1, 2, 4];
+/// Of so many the median is taken: a timer of the guest comes in between now and then.
+const TIMES: usize = 9;
 
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = Vec::new();
@@ -21,7 +23,11 @@ pub(super) fn checks() -> Vec<Check> {
                     let name = format!("nothing/{}-{number}/{}/{pattern}", interface.name(), mode.name());
                     checks.push(counted(name, move || {
                         on_first_cpu()?;
-                        Ok((0, nothing(&mut *interface.open(mode, number)?)?))
+                        let mut counters = interface.open(mode, number)?;
+                        let mut counts =
+                            (0..TIMES).map(|_| nothing(&mut *counters)).collect::<Result<Vec<_>>>()?;
+                        counts.sort_unstable();
+                        Ok((0, counts[TIMES / 2]))
                     }));
                 }
             }

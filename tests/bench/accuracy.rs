@@ -38,7 +38,8 @@ const INTERFACES: [(&str, &str); 4] = [
     ("perf call", "perf-read"),
     ("perf page and RDPMC", "perf-page"),
 ];
-const PATTERNS: [(&str, &str); 2] = [("from one reading to the next", "read-read"), ("from start to stop", "start-stop")];
+const PATTERNS: [(&str, &str); 2] =
+    [("from one reading to the next", "read-read"), ("from start to stop", "start-stop")];
 const MODES: [&str; 3] = ["user", "kernel", "both"];
 const NUMBERS: [u32; 3] = [1, 2, 4];
 

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::counters::Instrument;
 use crate::measure::Side;
+use crate::setting::Setting;
 use crate::system::System;
 
 /// What counters cost: instructions executed and exits, by operation, in one run
@@ -32,6 +33,9 @@ pub(crate) struct Arguments {
     /// What to compare
     #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_values_t = System::ALL.iter().copied())]
     pub(crate) systems: Vec<System>,
+    /// In which settings; all without
+    #[arg(long, value_delimiter = ',', value_name = "SETTING,..")]
+    pub(crate) settings: Vec<Setting>,
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -94,6 +98,9 @@ pub(crate) enum Part {
         /// What it says
         #[arg(long, value_name = "WORDS")]
         until: Option<String>,
+        /// Give it a terminal as its standard input
+        #[arg(long)]
+        terminal: bool,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,

@@ -150,21 +150,23 @@ fn overhead(results: &Results, columns: &[(System, Interface, String)]) -> Grid 
         let operation = results.of(system, name)?;
         Some(operation.host_instructions()? + operation.guest_instructions()?)
     };
-    let of = |(system, interface, _): &(System, Interface, String), perfctr: &str, perf: &str, nobody: &str| {
-        let counting = match interface {
-            Interface::Perfctr => all(*system, perfctr),
-            Interface::Perf => all(*system, perf),
-            Interface::Nothing => None,
-        }?;
-        Some((counting / all(*system, nobody)? - 1.0) * 100.0)
-    };
+    let of =
+        |(system, interface, _): &(System, Interface, String), perfctr: &str, perf: &str, nobody: &str| {
+            let counting = match interface {
+                Interface::Perfctr => all(*system, perfctr),
+                Interface::Perf => all(*system, perf),
+                Interface::Nothing => None,
+            }?;
+            Some((counting / all(*system, nobody)? - 1.0) * 100.0)
+        };
     let row = |(title, name): &(&str, &str)| {
-        let (first, setting) = name.split_once('@').map_or((*name, ""), |(first, _)| (first, &name[first.len()..]));
+        let (first, setting) =
+            name.split_once('@').map_or((*name, ""), |(first, _)| (first, &name[first.len()..]));
         let group = first.split('/').next().unwrap_or_default();
         let nobody = format!("{group}/nobody{setting}");
-        let values = columns.iter().map(|column| {
-            of(column, &name.replace('*', "perfctr"), &name.replace('*', "perf"), &nobody)
-        });
+        let values = columns
+            .iter()
+            .map(|column| of(column, &name.replace('*', "perfctr"), &name.replace('*', "perf"), &nobody));
         ((*title).to_owned(), values.collect())
     };
     Grid {

@@ -46,7 +46,8 @@ impl Guests {
         linux: bool,
         more: &[&str],
     ) -> Vec<String> {
-        let mut command = vec![place.there(&(place.program("perfvisor"), "perfvisor".to_owned())), "run".into()];
+        let mut command =
+            vec![place.there(&(place.program("perfvisor"), "perfvisor".to_owned())), "run".into()];
         command.extend(system.run_options(&arguments.pmu).unwrap_or_default());
         command.extend(more.iter().map(|&word| word.to_owned()));
         if linux {
@@ -62,17 +63,20 @@ impl Guests {
         command
     }
 
+    /// What Alioth is told of one of them.
+    pub(crate) fn alioth(&self, place: &Place, linux: bool) -> Vec<String> {
+        let (null, first) = (place.there(&self.null), place.there(&self.first));
+        let words = Qemu::Pc.words();
+        let linux_words = ["--kernel", &self.kernel, "--initramfs", &first, "--cmdline", words];
+        let all = if linux { &linux_words[..] } else { &["--pvh", &null] };
+        all.iter().map(|&word| word.to_owned()).collect()
+    }
+
     /// QEMU with one of them, as far as its own options are the machine's.
     pub(crate) fn qemu(&self, place: &Place, machine: Qemu, linux: bool) -> Vec<String> {
-        let words = if linux {
-            let first = place.there(&self.first);
-            vec!["-kernel", &self.kernel, "-initrd", &first, "-append", machine.words()]
-                .into_iter()
-                .map(str::to_owned)
-                .collect()
-        } else {
-            vec!["-kernel".to_owned(), place.there(&self.null)]
-        };
-        words
+        let (null, first) = (place.there(&self.null), place.there(&self.first));
+        let linux_words = ["-kernel", &self.kernel, "-initrd", &first, "-append", machine.words()];
+        let all = if linux { &linux_words[..] } else { &["-kernel", &null] };
+        all.iter().map(|&word| word.to_owned()).collect()
     }
 }

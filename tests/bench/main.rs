@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             measure::run(*side, *by, &beside, command)
         }
         Some(Part::Idle { number, dump, command }) => scale::run(*number, dump.as_deref(), command),
-        Some(Part::Start { until, command }) => start::run(until.as_deref(), command),
+        Some(Part::Start { until, terminal, command }) => start::run(until.as_deref(), *terminal, command),
         None => bench(&line.all),
     };
     match outcome {

@@ -38,8 +38,12 @@ impl<'a> Run<'a> {
     /// All of them.
     pub(crate) fn all(place: &'a Place, arguments: &'a Arguments) -> Vec<Self> {
         let mut runs = Vec::new();
+        let settings = match &arguments.settings[..] {
+            [] => Setting::value_variants(),
+            some => some,
+        };
         for &system in &arguments.systems {
-            for &setting in Setting::value_variants() {
+            for &setting in settings {
                 // Host and guest one after the other: together they need more counters than a processor has, with the
                 // guest's own.
                 for side in [Side::Host, Side::Guest] {
@@ -141,7 +145,9 @@ impl<'a> Run<'a> {
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
         loop {
             match receive.recv_timeout(LIMIT) {
-                Ok(line) => lines.push(serde_json::from_str(&line).context("what was measured cannot be read")?),
+                Ok(line) => {
+                    lines.push(serde_json::from_str(&line).context("what was measured cannot be read")?)
+                }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     child.kill()?;
@@ -159,7 +165,8 @@ impl<'a> Run<'a> {
 /// What `costs` can do.
 pub(crate) fn names(place: &Place) -> Result<Vec<String>> {
     let program = place.program("costs");
-    let output = Command::new(&program).arg("--list").output().with_context(|| program.display().to_string())?;
+    let output =
+        Command::new(&program).arg("--list").output().with_context(|| program.display().to_string())?;
     ensure!(output.status.success(), "{} ended with {}", program.display(), output.status);
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }

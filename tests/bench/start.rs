@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
@@ -14,7 +17,7 @@ use crate::counters::{Counters, Instrument};
 use crate::idle::Guests;
 use crate::images;
 use crate::machines::Memory;
-use crate::measure::{Cost, Side, started};
+use crate::measure::{Cost, Side, started_with};
 use crate::place::{Place, Sent};
 use crate::qemu::Qemu;
 use crate::system::System;
@@ -55,10 +58,12 @@ pub(crate) struct Spent {
 }
 
 /// `bench start WORDS -- CMD..`: run a VMM until its output has these words, or to its end.
-pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
+pub(crate) fn run(words: Option<&str>, on_terminal: bool, command: &[String]) -> Result<()> {
+    let terminal = on_terminal.then(Terminal::open).transpose()?;
+    let input = terminal.as_ref().map_or_else(|| Ok(Stdio::piped()), |terminal| terminal.end())?;
     let mut host = Counters::open(Instrument::Perf, Side::Host)?;
     let mut guest = Counters::open(Instrument::Perf, Side::Guest)?;
-    let mut child = started(command)?;
+    let mut child = started_with(input, command)?;
     let mut output = child.stdout.take().context("no pipe")?;
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
@@ -96,6 +101,28 @@ pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Some VMMs insist on one.
+struct Terminal {
+    /// It ends with this.
+    _master: OwnedFd,
+    end: OwnedFd,
+}
+
+impl Terminal {
+    fn open() -> Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).context("no terminal")?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let end = ioctl_tiocgptpeer(&master, flags)?;
+        Ok(Self { _master: master, end })
+    }
+
+    fn end(&self) -> Result<Stdio> {
+        Ok(self.end.try_clone()?.into())
+    }
+}
+
 /// The child of this process, which waits for it or ends.
 fn end_after(limit: Duration, process: u32) {
     std::thread::sleep(limit);
@@ -117,8 +144,13 @@ pub(crate) fn measured(place: &Place, arguments: &Arguments, known: &[Start]) ->
     for &system in &arguments.systems {
         match system {
             System::Qemu => {
-                for machine in [Qemu::Microvm, Qemu::Pc].into_iter().filter(|machine| !is_known(machine.title())) {
+                for machine in
+                    [Qemu::Microvm, Qemu::Pc].into_iter().filter(|machine| !is_known(machine.title()))
+                {
                     starts.push(qemu(place, &guests, machine)?);
+                }
+                if let Some(program) = place.layout().alioth().filter(|_| !is_known(ALIOTH)) {
+                    starts.push(alioth(place, &guests, program)?);
                 }
             }
             // The module has all counters, and with them those that measure.
@@ -175,6 +207,28 @@ fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> Result<Start> {
     })
 }
 
+const ALIOTH: &str = "Alioth";
+
+fn alioth(place: &Place, guests: &Guests, program: PathBuf) -> Result<Start> {
+    let program: Sent = (program, "alioth".to_owned());
+    let mut files = guests.files();
+    files.push(program.clone());
+    let run = |linux| {
+        let memory = format!("size={MEMORY},thp=true");
+        let mut command = vec![place.there(&program), "boot".to_owned(), "--memory".to_owned(), memory];
+        command.extend(guests.alioth(place, linux));
+        spent(place, ALIOTH, Some(images::FIRST_WORDS.trim()), &files, &command)
+    };
+    Ok(Start {
+        vmm: ALIOTH.to_owned(),
+        null_guest: run(false),
+        linux: run(true),
+        run_true: None,
+        program: fs::metadata(&program.0)?.len(),
+        libraries: 0,
+    })
+}
+
 /// One start on the machine. One that fails has said why, and leaves a gap.
 fn spent(
     place: &Place,
@@ -189,7 +243,12 @@ fn spent(
     );
     let outcome = || -> Result<Spent> {
         let mut bench = place.bench(files);
-        bench.arg("start").args(words.iter().flat_map(|words| ["--until", words])).arg("--").args(command);
+        bench
+            .arg("start")
+            .args((title == ALIOTH).then_some("--terminal"))
+            .args(words.iter().flat_map(|words| ["--until", words]))
+            .arg("--")
+            .args(command);
         let output = bench.stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "ended with {}", output.status);
         serde_json::from_slice(&output.stdout).context("what was measured cannot be read")

@@ -67,9 +67,12 @@ impl System {
 
     /// Whether a guest of it can have an operation.
     pub(crate) fn has(self, name: &str) -> bool {
-        let driver = name.contains("perfctr") || name.contains("no-driver") || name == "switch/to-and-from-nobody";
+        let driver =
+            name.contains("perfctr") || name.contains("no-driver") || name == "switch/to-and-from-nobody";
         match self {
-            Self::None => !driver && !name.contains("perf-") && !name.contains("perf/") && !name.contains("msr/"),
+            Self::None => {
+                !driver && !name.contains("perf-") && !name.contains("perf/") && !name.contains("msr/")
+            }
             // The guest driver is perfvisor's.
             Self::Qemu => !driver,
             _ => true,

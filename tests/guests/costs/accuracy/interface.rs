@@ -99,7 +99,11 @@ fn control(mode: Mode, number: usize) -> Result<VperfctrControl> {
     let user = if mode.has(Mode::User) { 1 << 16 } else { 0 };
     let kernel = if mode.has(Mode::Kernel) { 1 << 17 } else { 0 };
     let counters: Vec<Counter> = (0..number as u32)
-        .map(|pmc| Counter { evntsel: [INSTRUCTIONS, BRANCHES][pmc as usize % 2] | user | kernel, escr: 0, pmc })
+        .map(|pmc| Counter {
+            evntsel: [INSTRUCTIONS, BRANCHES][pmc as usize % 2] | user | kernel,
+            escr: 0,
+            pmc,
+        })
         .collect();
     Ok(a_mode(true, &counters)?)
 }
@@ -210,7 +214,10 @@ fn a_program_can_read_perfs_page() -> bool {
 /// In that program: whether the page has a count that moves.
 pub(crate) fn try_page() -> Result<()> {
     let mut pages = Pages(
-        group(Mode::User, 1)?.into_iter().map(|counter| counter.sampled(1)).collect::<std::io::Result<_>>()?,
+        group(Mode::User, 1)?
+            .into_iter()
+            .map(|counter| counter.sampled(1))
+            .collect::<std::io::Result<_>>()?,
     );
     pages.start()?;
     let first = pages.0[0].read_user().count().context("no count in the page")?;

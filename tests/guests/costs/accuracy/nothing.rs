@@ -8,7 +8,8 @@ use super::{Check, counted};
 use crate::switch::on_first_cpu;
 
 /// From where to where.
-const PATTERNS: [(&str, fn(&mut dyn Counting) -> Result<u64>); 2] =
+type Pattern = fn(&mut dyn Counting) -> Result<u64>;
+const PATTERNS: [(&str, Pattern); 2] =
     [("read-read", between_two_readings), ("start-stop", from_start_to_stop)];
 const NUMBERS: [usize; 3] = [1, 2, 4];
 /// Of so many the median is taken: a timer of the guest comes in between now and then.

@@ -190,6 +190,15 @@ impl Layout {
         self.root.join("qemu")
     }
 
+    /// Alioth, when it is set up.
+    pub fn alioth(&self) -> Option<PathBuf> {
+        Some(self.alioth_folder().join("bin/alioth")).filter(|program| program.is_file())
+    }
+
+    pub(crate) fn alioth_folder(&self) -> PathBuf {
+        self.root.join("alioth")
+    }
+
     pub(crate) fn checkpatch_folder(&self) -> PathBuf {
         self.root.join("checkpatch")
     }

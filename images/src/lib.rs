@@ -7,6 +7,7 @@
 //! this repository. Every artefact is built under the hash of all its inputs ([`artefact`]), in a scratch place, and
 //! renamed into the cache when complete: what is in the cache is whole and current, however a set-up ended.
 
+pub mod alioth;
 pub mod archive;
 pub mod artefact;
 mod bundle;

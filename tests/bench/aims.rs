@@ -51,12 +51,15 @@ pub(crate) fn aims(results: &Results) -> Vec<Aim> {
                 SWITCH,
                 0,
                 extra,
-                of_a_switch(measured, name),
+                kvms(system, RDPMC).or_else(|| of_a_switch(measured, name)),
             );
-            add(name, "exits", 1.0, 2, of(name, Operation::exits), None);
+            add(name, "exits", 1.0, 2, of(name, Operation::exits), kvms(system, RDPMC));
+            if system == System::Kvm {
+                add(name, "exits to the VMM", 0.0, 2, of(name, Operation::user_exits), None);
+            }
         }
         for name in ["perfctr/read-own-1", "perfctr/read-own-4", "perfctr/control-1", "perfctr/control-4"] {
-            add(name, "exits", 1.0, 2, of(name, Operation::exits), None);
+            add(name, "exits", 1.0, 2, of(name, Operation::exits), kvms(system, RESTART));
         }
         let name = "perfctr/overflow-to-signal";
         add(name, "exits", 2.0, 2, of(name, Operation::exits), Some(OVERFLOW_EXITS.to_owned()));
@@ -85,6 +88,16 @@ pub(crate) fn aims(results: &Results) -> Vec<Aim> {
     }
     aims
 }
+
+/// Where the guest has KVM's own counters.
+fn kvms(system: System, cause: &str) -> Option<String> {
+    (system == System::Kvm).then(|| cause.to_owned())
+}
+
+const RDPMC: &str = "each counter is read by RDPMC when one thread stops and again when the other starts, and KVM on this processor \
+                     emulates every RDPMC of a guest";
+const RESTART: &str =
+    "each counter is read when it stops and when it starts, by RDPMC, which KVM on this processor emulates";
 
 /// What a switch is made of, where it is beyond its aim: figures of this run.
 fn of_a_switch(measured: &Measured, name: &str) -> Option<String> {

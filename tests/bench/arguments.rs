@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::counters::Instrument;
 use crate::measure::Side;
+use crate::setting::Setting;
 use crate::system::System;
 
 /// What counters cost: instructions executed and exits, by operation, in one run
@@ -32,6 +33,9 @@ pub(crate) struct Arguments {
     /// What to compare
     #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_values_t = System::ALL.iter().copied())]
     pub(crate) systems: Vec<System>,
+    /// In which settings; all without
+    #[arg(long, value_delimiter = ',', value_name = "SETTING,..")]
+    pub(crate) settings: Vec<Setting>,
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -41,13 +45,16 @@ pub(crate) struct Arguments {
     /// Measure no operation; only show and write those of an earlier run again
     #[arg(long, requires = "from")]
     pub(crate) again: bool,
+    /// Measure only the runs that the figures of --json and --from have not as a whole
+    #[arg(long, conflicts_with = "again")]
+    pub(crate) resume: bool,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
     /// Write the tables as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
-    /// Measure how machines start, and what their VMMs take, too
+    /// Measure how machines start, and what their VMMs take, one and many, too
     #[arg(long)]
     pub(crate) start: bool,
     /// Measure in the lab machine
@@ -65,7 +72,24 @@ pub(crate) enum Part {
         /// What to count by
         #[arg(long, value_name = "INSTRUMENT", default_value = "perf")]
         by: Instrument,
+        /// Interrupt this host's processors all the time
+        #[arg(long)]
+        interrupted: bool,
+        /// A word of the command of idle machines, to be started before
+        #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+        beside: Vec<String>,
         /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<String>,
+    },
+    /// Start machines that do nothing; write what they take
+    Idle {
+        /// How many
+        number: usize,
+        /// perfvisor, to dump the first of them by
+        #[arg(long, value_name = "FILE")]
+        dump: Option<String>,
+        /// The command and its arguments; {} in it is the machine's number
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,
     },
@@ -74,6 +98,9 @@ pub(crate) enum Part {
         /// What it says
         #[arg(long, value_name = "WORDS")]
         until: Option<String>,
+        /// Give it a terminal as its standard input
+        #[arg(long)]
+        terminal: bool,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,

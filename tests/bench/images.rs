@@ -48,7 +48,7 @@ pub(crate) fn null_kernel() -> Vec<u8> {
 }
 
 /// An initramfs in which `costs` is the first program, for VMMs without an agent.
-pub(crate) fn costs(layout: &Layout, series: &str, program: &Path) -> Result<Vec<u8>> {
+pub(crate) fn costs(layout: &Layout, series: &str, program: &Path, operations: &[String]) -> Result<Vec<u8>> {
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let mut tree = Tree::new();
     for folder in ["/dev", "/proc", "/sys"] {
@@ -58,6 +58,7 @@ pub(crate) fn costs(layout: &Layout, series: &str, program: &Path) -> Result<Vec
     tree.file("/init", 0o755, read(program)?)?;
     let module = layout.module(series, "msr").context("the kernel's module msr is not there")?;
     tree.file("/msr.ko", 0o644, read(&module)?)?;
+    tree.file("/operations", 0o644, operations.join("\n").into_bytes())?;
     tree.to_cpio()
 }
 

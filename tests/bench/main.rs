@@ -9,41 +9,50 @@
 //!
 //! `bench measure` and `bench start` are the parts that run on the machine that is measured: this program sends itself there.
 
+mod accuracy;
 mod aims;
 mod arguments;
 mod compare;
 mod counters;
+mod grid;
+mod idle;
 mod images;
+mod interrupts;
+mod machines;
 mod markdown;
 mod measure;
 mod page;
 mod place;
+mod qemu;
 mod results;
+mod runs;
+mod scale;
+mod setting;
+mod sizes;
 mod start;
 mod system;
 mod table;
 
-use std::io::BufReader;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use arguments::{Arguments, CommandLine, Part};
 use clap::Parser;
-use counters::Instrument;
-use measure::Side;
+use measure::Beside;
 use place::Place;
-use results::{Measured, Results};
-use system::System;
-
-/// Times a guest is started that does not come to its end: the lab loses one now and then.
-const ATTEMPTS: usize = 3;
+use results::Results;
+use runs::Run;
 
 fn main() -> ExitCode {
     let line = CommandLine::parse();
     let outcome = match &line.part {
-        Some(Part::Measure { side, by, command }) => measure::run(*side, *by, command),
-        Some(Part::Start { until, command }) => start::run(until.as_deref(), command),
+        Some(Part::Measure { side, by, interrupted, beside, command }) => {
+            let beside = Beside { interrupted: *interrupted, machines: beside.clone() };
+            measure::run(*side, *by, &beside, command)
+        }
+        Some(Part::Idle { number, dump, command }) => scale::run(*number, dump.as_deref(), command),
+        Some(Part::Start { until, terminal, command }) => start::run(until.as_deref(), *terminal, command),
         None => bench(&line.all),
     };
     match outcome {
@@ -59,24 +68,36 @@ fn bench(arguments: &Arguments) -> Result<()> {
     let place = Place::new(arguments.lab)?;
     let mut results = earlier(arguments)?;
     let mut failed = Vec::new();
-    for &system in arguments.systems.iter().filter(|_| !arguments.again) {
-        let measured = operations(system, &place, arguments);
-        match measured {
-            Ok(measured) => {
-                println!("{}", table::text(&measured));
-                results.put(measured);
-                save(arguments, &results)?;
+    let names = runs::names(&place)?;
+    let runs = if arguments.again { Vec::new() } else { Run::all(&place, arguments) };
+    for run in runs {
+        let operations = run.operations(&names);
+        if operations.is_empty() || arguments.resume && results.done.contains(&run.key()) {
+            continue;
+        }
+        match run.measure(&operations, &mut results) {
+            Ok(()) if arguments.operations.is_empty() => {
+                results.done.insert(run.key());
             }
+            Ok(()) => {}
             Err(error) => {
-                eprintln!("bench: {}: {error:#}", system.title());
-                failed.push(system.title());
+                eprintln!("bench: {}: {error:#}", run.key());
+                failed.push(run.key());
             }
         }
+        // What is measured is not lost with what fails later.
+        save(arguments, &results)?;
     }
     if arguments.start {
         eprintln!("measuring starts");
-        results.put_starts(start::measured(&place, arguments)?);
+        let starts = start::measured(&place, arguments, &results.starts)?;
+        results.put_starts(starts);
+        save(arguments, &results)?;
+        eprintln!("measuring many machines");
+        let scale = scale::measured(&place, arguments, &results.scale)?;
+        results.put_scale(scale);
     }
+    results.systems.iter().for_each(|measured| println!("{}", table::text(measured)));
     print!("{}{}", compare::text(&results), aims::text(&results));
     save(arguments, &results)?;
     if let Some(path) = &arguments.page {
@@ -100,7 +121,8 @@ fn earlier(arguments: &Arguments) -> Result<Results> {
         kernel: arguments.kernel.clone(),
         ..Results::default()
     };
-    for path in &arguments.from {
+    let own = arguments.json.iter().filter(|path| arguments.resume && path.exists());
+    for path in arguments.from.iter().chain(own) {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let earlier: Results = serde_json::from_str(&text)
             .with_context(|| format!("{} is not what --json wrote", path.display()))?;
@@ -113,11 +135,12 @@ fn earlier(arguments: &Arguments) -> Result<Results> {
         );
         earlier.systems.into_iter().for_each(|measured| results.put(measured));
         results.put_starts(earlier.starts);
+        results.put_scale(earlier.scale);
+        results.done.extend(earlier.done);
     }
     Ok(results)
 }
 
-/// After every system: what is measured is not lost with what fails later.
 fn save(arguments: &Arguments, results: &Results) -> Result<()> {
     match &arguments.json {
         Some(path) => write(path, &(serde_json::to_string_pretty(results)? + "\n")),
@@ -127,72 +150,4 @@ fn save(arguments: &Arguments, results: &Results) -> Result<()> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| path.display().to_string())
-}
-
-/// All operations of one system.
-fn operations(system: System, place: &Place, arguments: &Arguments) -> Result<Measured> {
-    let mut measured = Measured::new(system);
-    // Host and guest one after the other: together they need more counters than a processor has, with the guest's own.
-    for side in [Side::Host, Side::Guest] {
-        eprintln!("{}: measuring what is executed by the {}", system.title(), side.name());
-        let names = &arguments.operations;
-        repeated(system, side, system.instrument(), place, arguments, names)?
-            .into_iter()
-            .for_each(|line| measured.add(side, line));
-    }
-    for side in [Side::Host, Side::Guest] {
-        let names = measured.uncounted(side);
-        if names.is_empty() || system.instrument() != Instrument::Perf {
-            continue;
-        }
-        eprintln!("{}: again with one counter, for the {}", system.title(), side.name());
-        for line in repeated(system, side, Instrument::Total, place, arguments, &names)? {
-            // Of those whose names begin with one of these there are others.
-            if matches!(&line, measure::Line::Cost { name, .. } if names.contains(name)) {
-                measured.add(side, line);
-            }
-        }
-    }
-    Ok(measured)
-}
-
-/// A run that may be lost.
-fn repeated(
-    system: System,
-    side: Side,
-    instrument: Instrument,
-    place: &Place,
-    arguments: &Arguments,
-    names: &[String],
-) -> Result<Vec<measure::Line>> {
-    let mut attempt = 1;
-    loop {
-        match lines(system, side, instrument, place, arguments, names) {
-            Err(error) if attempt < ATTEMPTS => eprintln!("bench: {error:#}; once more"),
-            outcome => return outcome,
-        }
-        place.forget();
-        attempt += 1;
-    }
-}
-
-/// Run the guest, on a host with counters, under `bench measure`.
-fn lines(
-    system: System,
-    side: Side,
-    instrument: Instrument,
-    place: &Place,
-    arguments: &Arguments,
-    names: &[String],
-) -> Result<Vec<measure::Line>> {
-    let prepared = system::costs(system, place, arguments, names)?;
-    let mut command = place.bench(&prepared.files);
-    command.args(["measure", side.name(), "--by", &instrument.name(), "--"]).args(&prepared.command);
-    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?}"))?;
-    let output = child.stdout.take().context("no pipe")?;
-    let lines = measure::lines(BufReader::new(output));
-    let status = child.wait()?;
-    let lines = lines?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(lines)
 }

@@ -1,7 +1,8 @@
 //! BENCHMARKS.md: the results, how they come about, and what was aimed at.
 
 use crate::aims::{self, Aim};
-use crate::compare::{self, Grid};
+use crate::compare;
+use crate::grid::Grid;
 use crate::results::Results;
 use crate::table;
 

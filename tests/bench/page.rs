@@ -3,7 +3,8 @@
 use svg::Document;
 use svg::node::element::{Rectangle, Text};
 
-use crate::compare::{self, Grid};
+use crate::compare;
+use crate::grid::Grid;
 use crate::results::Results;
 
 /// One colour a column; readers who cannot tell colours apart have the names and numbers at the bars.
@@ -32,7 +33,7 @@ pub(crate) fn html(results: &Results) -> String {
 }
 
 fn section(grid: &Grid) -> String {
-    format!("<h2>{}</h2>\n{}\n", escaped(&grid.title), chart(grid))
+    format!("<h2>{}</h2>\n{}\n<p>{}</p>\n", escaped(&grid.title), chart(grid), escaped(grid.note))
 }
 
 /// The rows below each other, in each a bar for every column that has a number.

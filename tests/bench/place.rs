@@ -61,9 +61,21 @@ impl Place {
         Ok(Path::new(LAB_CACHE).join(inside))
     }
 
-    /// After a failure the machine may be another one.
-    pub(crate) fn forget(&self) {
+    /// After a failure: what was lost may have taken the machine with it.
+    pub(crate) fn abandon(&self) {
         self.sent.borrow_mut().clear();
+        if self.lab {
+            // The next one is a new one in any case, or says why there is none.
+            let _ = self.perfvisor().args(["lab", "stop"]).status();
+        }
+    }
+
+    /// `perfvisor`, for the lab of this program.
+    fn perfvisor(&self) -> Command {
+        let mut command = Command::new(self.program("perfvisor"));
+        // On a busy host more of the lab's timers would come in between.
+        command.env("PERFVISOR_LAB_TIME", "instructions");
+        command
     }
 
     /// `bench WORDS` on the machine, with these files there.
@@ -72,9 +84,8 @@ impl Place {
         if !self.lab {
             return Command::new(bench.0);
         }
-        let mut command = Command::new(self.program("perfvisor"));
-        // On a busy host more of the lab's timers would come in between.
-        command.env("PERFVISOR_LAB_TIME", "instructions").args(["lab", "exec"]);
+        let mut command = self.perfvisor();
+        command.args(["lab", "exec"]);
         for sent in files.iter().chain([&bench]) {
             if !self.sent.borrow_mut().insert(self.there(sent)) {
                 continue;

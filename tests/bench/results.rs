@@ -1,8 +1,12 @@
 //! What was measured, by system and operation.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Cost, Line, Side};
+use crate::runs::Run;
+use crate::scale::Scale;
 use crate::start::Start;
 use crate::system::System;
 
@@ -14,6 +18,12 @@ pub(crate) struct Results {
     pub(crate) kernel: String,
     pub(crate) systems: Vec<Measured>,
     pub(crate) starts: Vec<Start>,
+    /// What many machines take, and machines with many vCPUs.
+    #[serde(default)]
+    pub(crate) scale: Vec<Scale>,
+    /// Runs that are whole ([`Run::key`]).
+    #[serde(default)]
+    pub(crate) done: BTreeSet<String>,
 }
 
 /// The operations of one system, in the order they were measured.
@@ -40,8 +50,7 @@ pub(crate) struct Operation {
 pub(crate) struct Counted {
     pub(crate) name: String,
     pub(crate) known: u64,
-    /// As it was counted each time.
-    pub(crate) counted: Vec<u64>,
+    pub(crate) counted: u64,
 }
 
 /// An operation that this system has not.
@@ -54,15 +63,6 @@ pub(crate) struct NotRun {
 impl Measured {
     pub(crate) fn new(system: System) -> Self {
         Self { system, operations: Vec::new(), counts: Vec::new(), not_run: Vec::new() }
-    }
-
-    /// Operations whose instructions could not be counted.
-    pub(crate) fn uncounted(&self, side: Side) -> Vec<String> {
-        let counted = |operation: &&Operation| match side {
-            Side::Host => operation.host_instructions().is_none(),
-            Side::Guest => operation.guest_instructions().is_none(),
-        };
-        self.operations.iter().filter(counted).map(|operation| operation.name.clone()).collect()
     }
 
     fn replace(&mut self, newer: Self) {
@@ -98,12 +98,13 @@ impl Measured {
                     Side::Host => operation.host = Some(cost),
                     Side::Guest => operation.guest = Some(cost),
                 }
+                if let Operation { name, host: Some(_), guest: Some(_) } = operation {
+                    self.not_run.retain(|line| line.name != *name);
+                }
             }
             Line::Counted { name, known, counted } => {
-                match self.counts.iter_mut().find(|earlier| earlier.name == name) {
-                    Some(earlier) => earlier.counted.push(counted),
-                    None => self.counts.push(Counted { name, known, counted: vec![counted] }),
-                }
+                self.counts.retain(|earlier| earlier.name != name);
+                self.counts.push(Counted { name, known, counted });
             }
             Line::NotRun { name, reason } => {
                 let line = NotRun { name, reason };
@@ -120,10 +121,9 @@ impl Measured {
 }
 
 impl Counted {
-    /// Counted less known; of several, the one that is farthest off.
+    /// Counted less known.
     pub(crate) fn error(&self) -> i64 {
-        let errors = self.counted.iter().map(|&counted| counted.wrapping_sub(self.known) as i64);
-        errors.max_by_key(|error| error.unsigned_abs()).unwrap_or_default()
+        self.counted.wrapping_sub(self.known) as i64
     }
 }
 
@@ -148,6 +148,40 @@ impl Operation {
 }
 
 impl Results {
+    /// One line of a run.
+    pub(crate) fn add(&mut self, run: &Run<'_>, line: Line) {
+        let system = run.system;
+        if self.measured(system).is_none() {
+            self.systems.push(Measured::new(system));
+            self.systems.sort_by_key(|measured| measured.system);
+        }
+        if let Some(measured) = self.systems.iter_mut().find(|measured| measured.system == system) {
+            measured.add(run.side, line.named(|name| name + run.setting.suffix()));
+        }
+    }
+
+    /// Of these operations those whose instructions the run could not count.
+    pub(crate) fn uncounted(&self, run: &Run<'_>, names: &[String]) -> Vec<String> {
+        let of = |name: &String| self.of(run.system, &format!("{name}{}", run.setting.suffix()));
+        let is_uncounted = |operation: &Operation| match run.side {
+            Side::Host => operation.host_instructions().is_none(),
+            Side::Guest => operation.guest_instructions().is_none(),
+        };
+        names.iter().filter(|name| of(name).is_some_and(is_uncounted)).cloned().collect()
+    }
+
+    pub(crate) fn measured(&self, system: System) -> Option<&Measured> {
+        self.systems.iter().find(|measured| measured.system == system)
+    }
+
+    /// In place of what there was of as many machines of the same VMM.
+    pub(crate) fn put_scale(&mut self, scale: Vec<Scale>) {
+        for one in scale {
+            self.scale.retain(|earlier| !earlier.is_like(&one));
+            self.scale.push(one);
+        }
+    }
+
     /// In place of what there was of the same operations of this system.
     pub(crate) fn put(&mut self, measured: Measured) {
         match self.systems.iter_mut().find(|earlier| earlier.system == measured.system) {
@@ -166,6 +200,6 @@ impl Results {
     }
 
     pub(crate) fn of(&self, system: System, name: &str) -> Option<&Operation> {
-        self.systems.iter().find(|measured| measured.system == system)?.of(name)
+        self.measured(system)?.of(name)
     }
 }

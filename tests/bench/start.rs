@@ -2,19 +2,25 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
 use crate::counters::{Counters, Instrument};
+use crate::idle::Guests;
 use crate::images;
-use crate::measure::{Cost, Side, started};
+use crate::machines::Memory;
+use crate::measure::{Cost, Side, started_with};
 use crate::place::{Place, Sent};
-use crate::system::{Qemu, System};
+use crate::qemu::Qemu;
+use crate::system::System;
 
 /// Guest RAM: that of the figures this is compared with.
 const MEMORY: u64 = 256 << 20;
@@ -52,10 +58,12 @@ pub(crate) struct Spent {
 }
 
 /// `bench start WORDS -- CMD..`: run a VMM until its output has these words, or to its end.
-pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
+pub(crate) fn run(words: Option<&str>, on_terminal: bool, command: &[String]) -> Result<()> {
+    let terminal = on_terminal.then(Terminal::open).transpose()?;
+    let input = terminal.as_ref().map_or_else(|| Ok(Stdio::piped()), |terminal| terminal.end())?;
     let mut host = Counters::open(Instrument::Perf, Side::Host)?;
     let mut guest = Counters::open(Instrument::Perf, Side::Guest)?;
-    let mut child = started(command)?;
+    let mut child = started_with(input, command)?;
     let mut output = child.stdout.take().context("no pipe")?;
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
@@ -74,7 +82,7 @@ pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     let costs = (host.read()?, guest.read()?);
     if found {
         std::thread::sleep(IDLE);
-        memory = Memory::beyond_guest(child.id())?;
+        memory = Memory::beyond_guest(child.id(), MEMORY)?;
         child.kill()?;
         child.wait()?;
     } else {
@@ -93,6 +101,28 @@ pub(crate) fn run(words: Option<&str>, command: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Some VMMs insist on one.
+struct Terminal {
+    /// It ends with this.
+    _master: OwnedFd,
+    end: OwnedFd,
+}
+
+impl Terminal {
+    fn open() -> Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).context("no terminal")?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let end = ioctl_tiocgptpeer(&master, flags)?;
+        Ok(Self { _master: master, end })
+    }
+
+    fn end(&self) -> Result<Stdio> {
+        Ok(self.end.try_clone()?.into())
+    }
+}
+
 /// The child of this process, which waits for it or ends.
 fn end_after(limit: Duration, process: u32) {
     std::thread::sleep(limit);
@@ -102,126 +132,66 @@ fn end_after(limit: Duration, process: u32) {
     }
 }
 
-/// Of a process, in bytes.
-#[derive(Default)]
-struct Memory {
-    pss: u64,
-    anonymous: u64,
-}
-
-impl Memory {
-    /// All mappings but those that are as large as the guest's RAM.
-    fn beyond_guest(process: u32) -> Result<Self> {
-        let path = format!("/proc/{process}/smaps");
-        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let mut all = Self::default();
-        let mut is_guest = false;
-        for line in text.lines() {
-            let Some((name, value)) = line.split_once(':') else { continue };
-            let bytes = || -> Option<u64> {
-                value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb << 10)
-            };
-            match (name, bytes()) {
-                ("Size", Some(size)) => is_guest = size >= MEMORY,
-                ("Pss", Some(pss)) if !is_guest => all.pss += pss,
-                ("Anonymous", Some(anonymous)) if !is_guest => all.anonymous += anonymous,
-                _ => {}
-            }
-        }
-        ensure!(all.pss > 0, "{path} has no sizes");
-        Ok(all)
-    }
-}
-
 /// Measures every VMM of these systems.
-pub(crate) fn measured(place: &Place, arguments: &Arguments) -> Result<Vec<Start>> {
+pub(crate) fn measured(place: &Place, arguments: &Arguments, known: &[Start]) -> Result<Vec<Start>> {
     let folder = tempfile::tempdir()?;
-    let file = |name: &str, content: Vec<u8>| -> Result<Sent> {
-        let path = folder.path().join(name);
-        fs::write(&path, content).with_context(|| path.display().to_string())?;
-        Ok((path, name.to_owned()))
-    };
-    let guests = Guests {
-        null: file("null.elf", images::null_kernel())?,
-        first: file("first.cpio", images::first_program()?)?,
-        kernel: place.kernel(&arguments.kernel)?.display().to_string(),
+    let guests = Guests::make(place, &arguments.kernel, folder.path())?;
+    let is_known = |title: &str| {
+        let whole = |start: &Start| start.vmm == title && start.null_guest.is_some() && start.linux.is_some();
+        arguments.resume && known.iter().any(whole)
     };
     let mut starts = Vec::new();
     for &system in &arguments.systems {
         match system {
             System::Qemu => {
-                for machine in [Qemu::Microvm, Qemu::Pc] {
+                for machine in
+                    [Qemu::Microvm, Qemu::Pc].into_iter().filter(|machine| !is_known(machine.title()))
+                {
                     starts.push(qemu(place, &guests, machine)?);
+                }
+                if let Some(program) = place.layout().alioth().filter(|_| !is_known(ALIOTH)) {
+                    starts.push(alioth(place, &guests, program)?);
                 }
             }
             // The module has all counters, and with them those that measure.
             System::Module => {}
+            _ if is_known(system.title()) => {}
             _ => starts.push(perfvisor(place, arguments, &guests, system)?),
         }
     }
     Ok(starts)
 }
 
-struct Guests {
-    null: Sent,
-    first: Sent,
-    kernel: String,
-}
-
 fn perfvisor(place: &Place, arguments: &Arguments, guests: &Guests, system: System) -> Result<Start> {
     let program: Sent = (place.program("perfvisor"), "perfvisor".to_owned());
     let title = system.title();
-    let run = |words: Option<&str>, files: &[&Sent], more: &[&str]| -> Option<Spent> {
-        let mut command = vec![place.there(&program), "run".to_owned()];
-        command.extend(system.run_options(&arguments.pmu).unwrap_or_default());
-        command.extend(more.iter().map(|&word| word.to_owned()));
-        let mut all: Vec<Sent> = files.iter().map(|&sent| sent.clone()).collect();
-        all.push(program.clone());
-        spent(place, title, words, &all, &command)
-    };
+    let mut files = guests.files();
+    files.push(program.clone());
     let memory = MEMORY.to_string();
+    let guest = |linux| guests.perfvisor(place, system, arguments, linux, &["--memory", &memory]);
+    let mut run_true = vec![place.there(&program), "run".to_owned()];
+    run_true.extend(system.run_options(&arguments.pmu).unwrap_or_default());
+    run_true.extend(["--kernel", &arguments.kernel, "--", "true"].iter().map(|&word| word.to_owned()));
     let words = Some(images::FIRST_WORDS.trim());
-    let (null, first) = (place.there(&guests.null), place.there(&guests.first));
     Ok(Start {
         vmm: title.to_owned(),
-        null_guest: run(words, &[&guests.null], &["--memory", &memory, "--kernel", &null]),
-        linux: run(
-            words,
-            &[&guests.first],
-            &[
-                "--memory",
-                &memory,
-                "--kernel",
-                &guests.kernel,
-                "--initrd",
-                &first,
-                "--console",
-                "/dev/stdout",
-            ],
-        ),
-        run_true: run(None, &[], &["--kernel", &arguments.kernel, "--", "true"]),
+        null_guest: spent(place, title, words, &files, &guest(false)),
+        linux: spent(place, title, words, &files, &guest(true)),
+        run_true: spent(place, title, None, &files, &run_true),
         program: fs::metadata(&program.0)?.len(),
         libraries: 0,
     })
 }
 
 fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> Result<Start> {
-    let title = match machine {
-        Qemu::Microvm => "QEMU microvm",
-        Qemu::Pc => "QEMU pc",
-    };
-    let (files, command) = machine.command(place, &format!("{}M", MEMORY >> 20))?;
-    let run = |sent: &Sent, more: &[&str]| -> Option<Spent> {
-        let mut files = files.clone();
-        files.push(sent.clone());
-        let mut command = command.clone();
-        command.extend(more.iter().map(|&word| word.to_owned()));
+    let title = machine.title();
+    let (mut files, command) = machine.command(place, &format!("{}M", MEMORY >> 20))?;
+    files.extend(guests.files());
+    let run = |linux| {
+        let command = [command.clone(), guests.qemu(place, machine, linux)].concat();
         spent(place, title, Some(images::FIRST_WORDS.trim()), &files, &command)
     };
-    let (null, first) = (place.there(&guests.null), place.there(&guests.first));
-    let null_guest = run(&guests.null, &["-kernel", &null]);
-    let linux =
-        run(&guests.first, &["-kernel", &guests.kernel, "-initrd", &first, "-append", machine.words()]);
+    let (null_guest, linux) = (run(false), run(true));
     let (program, libraries) = machine.installed(place).context("QEMU is there")?;
     let mut size = 0;
     for entry in fs::read_dir(&libraries)? {
@@ -234,6 +204,28 @@ fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> Result<Start> {
         run_true: None,
         program: fs::metadata(&program)?.len(),
         libraries: size,
+    })
+}
+
+const ALIOTH: &str = "Alioth";
+
+fn alioth(place: &Place, guests: &Guests, program: PathBuf) -> Result<Start> {
+    let program: Sent = (program, "alioth".to_owned());
+    let mut files = guests.files();
+    files.push(program.clone());
+    let run = |linux| {
+        let memory = format!("size={MEMORY},thp=true");
+        let mut command = vec![place.there(&program), "boot".to_owned(), "--memory".to_owned(), memory];
+        command.extend(guests.alioth(place, linux));
+        spent(place, ALIOTH, Some(images::FIRST_WORDS.trim()), &files, &command)
+    };
+    Ok(Start {
+        vmm: ALIOTH.to_owned(),
+        null_guest: run(false),
+        linux: run(true),
+        run_true: None,
+        program: fs::metadata(&program.0)?.len(),
+        libraries: 0,
     })
 }
 
@@ -251,14 +243,19 @@ fn spent(
     );
     let outcome = || -> Result<Spent> {
         let mut bench = place.bench(files);
-        bench.arg("start").args(words.iter().flat_map(|words| ["--until", words])).arg("--").args(command);
+        bench
+            .arg("start")
+            .args((title == ALIOTH).then_some("--terminal"))
+            .args(words.iter().flat_map(|words| ["--until", words]))
+            .arg("--")
+            .args(command);
         let output = bench.stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "ended with {}", output.status);
         serde_json::from_slice(&output.stdout).context("what was measured cannot be read")
     };
     outcome()
         .map_err(|error| {
-            place.forget();
+            place.abandon();
             eprintln!("bench: {title}: {error:#}");
         })
         .ok()

@@ -1,17 +1,20 @@
 //! What is compared: perfvisor with each of its sources, the incumbent, and machines without counters.
 
 use std::fs;
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::arguments::Arguments;
 use crate::counters::Instrument;
+use crate::idle::Guests;
 use crate::images;
-use crate::place::{Place, Sent};
+use crate::place::Sent;
+use crate::qemu::Qemu;
+use crate::runs::Run;
+use crate::setting::Setting;
 
 /// A VMM, with what it counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -21,6 +24,8 @@ pub(crate) enum System {
     Perf,
     /// perfvisor, which counts by its host module
     Module,
+    /// perfvisor, whose guest counts by KVM's own virtual PMU
+    Kvm,
     /// Debian's QEMU with KVM's own virtual PMU
     Qemu,
     /// perfvisor without a PMU: the floor
@@ -34,7 +39,7 @@ impl std::fmt::Display for System {
 }
 
 impl System {
-    pub(crate) const ALL: &[Self] = &[Self::Perf, Self::Module, Self::Qemu, Self::None];
+    pub(crate) const ALL: &[Self] = &[Self::Perf, Self::Module, Self::Kvm, Self::Qemu, Self::None];
 
     /// As on the command line.
     pub(crate) fn name(self) -> String {
@@ -45,6 +50,7 @@ impl System {
         match self {
             Self::Perf => "perfvisor, source perf",
             Self::Module => "perfvisor, source module",
+            Self::Kvm => "perfvisor, source kvm",
             Self::Qemu => "QEMU and KVM's vPMU",
             Self::None => "perfvisor, no PMU",
         }
@@ -59,11 +65,27 @@ impl System {
         }
     }
 
+    /// Whether a guest of it can have an operation.
+    pub(crate) fn has(self, name: &str) -> bool {
+        let driver =
+            name.contains("perfctr") || name.contains("no-driver") || name == "switch/to-and-from-nobody";
+        match self {
+            Self::None => {
+                !driver && !name.contains("perf-") && !name.contains("perf/") && !name.contains("msr/")
+            }
+            // The guest driver is perfvisor's.
+            Self::Qemu => !driver,
+            _ => true,
+        }
+    }
+
     /// Options of `perfvisor run`, if it is perfvisor.
     pub(crate) fn run_options(self, pmu: &str) -> Option<Vec<String>> {
         let words: &[&str] = match self {
             Self::Perf => &["--source", "perf", "--pmu", pmu],
             Self::Module => &["--source", "module", "--pmu", pmu],
+            // The PMU is the host's, as KVM shows it.
+            Self::Kvm => &["--source", "kvm"],
             Self::None => &["--pmu", "none"],
             Self::Qemu => return None,
         };
@@ -75,119 +97,46 @@ impl System {
 pub(crate) struct Prepared {
     pub(crate) files: Vec<Sent>,
     pub(crate) command: Vec<String>,
+    /// The command of machines beside it.
+    pub(crate) beside: Vec<String>,
     /// Holds files made for it.
-    _folder: Option<TempDir>,
+    _folder: TempDir,
 }
 
 /// Runs `costs` in a guest of this system.
-pub(crate) fn costs(
-    system: System,
-    place: &Place,
-    arguments: &Arguments,
-    operations: &[String],
-) -> Result<Prepared> {
+pub(crate) fn costs(run: &Run<'_>, operations: &[String]) -> Result<Prepared> {
+    let Run { system, setting, place, arguments, .. } = *run;
+    let folder = tempfile::tempdir()?;
     let costs: Sent = (place.program("costs"), "costs".to_owned());
+    let vcpus = setting.vcpus().to_string();
     if let Some(options) = system.run_options(&arguments.pmu) {
         let perfvisor: Sent = (place.program("perfvisor"), "perfvisor".to_owned());
         let mut command = vec![place.there(&perfvisor), "run".to_owned()];
         command.extend(options);
-        command.extend(["--kernel".to_owned(), arguments.kernel.clone()]);
+        command.extend(["--vcpus".to_owned(), vcpus, "--kernel".to_owned(), arguments.kernel.clone()]);
         command.extend(["--copy".to_owned(), format!("{}:/bin/costs", place.there(&costs))]);
         command.extend(["--".to_owned(), "costs".to_owned()]);
         command.extend(operations.iter().cloned());
-        return Ok(Prepared { files: vec![perfvisor, costs], command, _folder: None });
+        let mut files = vec![perfvisor, costs];
+        let mut beside = Vec::new();
+        if setting == Setting::Crowd {
+            let guests = Guests::make(place, &arguments.kernel, folder.path())?;
+            beside = guests.perfvisor(place, system, arguments, true, &[]);
+            files.extend(guests.files());
+        }
+        return Ok(Prepared { files, command, beside, _folder: folder });
     }
-    let folder = tempfile::tempdir()?;
-    let initrd: Sent = (folder.path().join("costs.cpio"), "costs.cpio".to_owned());
-    fs::write(&initrd.0, images::costs(place.layout(), &arguments.kernel, &costs.0)?)?;
+    // Another initramfs each time, under another name: what was sent once is not sent again.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("costs-{}.cpio", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let initrd: Sent = (folder.path().join(&name), name);
+    fs::write(&initrd.0, images::costs(place.layout(), &arguments.kernel, &costs.0, operations)?)?;
     let kernel = place.kernel(&arguments.kernel)?.display().to_string();
     let machine = Qemu::Microvm;
     let (mut files, mut command) = machine.command(place, "512M")?;
+    command.extend(["-smp".to_owned(), vcpus]);
     command.extend(["-kernel".to_owned(), kernel, "-initrd".to_owned(), place.there(&initrd)]);
-    let words = format!("{} nmi_watchdog=0 -- {}", machine.words(), operations.join(" "));
-    command.extend(["-append".to_owned(), words]);
+    command.extend(["-append".to_owned(), format!("{} nmi_watchdog=0", machine.words())]);
     files.push(initrd);
-    Ok(Prepared { files, command, _folder: Some(folder) })
-}
-
-/// Machines of QEMU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Qemu {
-    Microvm,
-    Pc,
-}
-
-impl Qemu {
-    pub(crate) fn program(self) -> &'static str {
-        match self {
-            Self::Microvm => "qemu-system-x86_64-microvm",
-            Self::Pc => "qemu-system-x86_64",
-        }
-    }
-
-    /// The options that make each start fast: no option ROM, no device that is not needed.
-    fn machine(self) -> &'static str {
-        match self {
-            Self::Microvm => "microvm,x-option-roms=off,rtc=on,isa-serial=on",
-            Self::Pc => "pc",
-        }
-    }
-
-    /// For a kernel: those of perfvisor's guests, as far as the machines are alike.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::Microvm => "console=ttyS0 quiet panic=-1 reboot=t pci=off 8250.nr_uarts=1 tsc=reliable",
-            Self::Pc => "console=ttyS0 quiet panic=-1 reboot=t 8250.nr_uarts=1 tsc=reliable",
-        }
-    }
-
-    /// The firmware that starts a kernel soonest, of those that Debian has for it.
-    fn firmware(self) -> &'static str {
-        match self {
-            Self::Microvm => "qboot.rom",
-            Self::Pc => "bios-256k.bin",
-        }
-    }
-
-    /// The machine without its kernel: its serial port is standard input and output. And what must be there.
-    pub(crate) fn command(self, place: &Place, memory: &str) -> Result<(Vec<Sent>, Vec<String>)> {
-        let folder =
-            place.layout().qemu().context("Debian's QEMU is not there; `cargo xtask bench` fetches it")?;
-        let program: Sent = (folder.join("bin").join(self.program()), format!("qemu/bin/{}", self.program()));
-        let share: Sent = (folder.join("share"), "qemu/share".to_owned());
-        let words = [
-            &place.there(&program),
-            "-L",
-            &place.there(&share),
-            "-bios",
-            self.firmware(),
-            "-M",
-            self.machine(),
-            "-accel",
-            "kvm",
-            "-cpu",
-            "host,pmu=on",
-            "-smp",
-            "1",
-            "-m",
-            memory,
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-chardev",
-            "stdio,id=serial,signal=off",
-            "-serial",
-            "chardev:serial",
-        ];
-        let command = words.iter().map(|&word| word.to_owned()).collect();
-        Ok((vec![program, share], command))
-    }
-
-    /// The program and its libraries, on this host.
-    pub(crate) fn installed(self, place: &Place) -> Option<(PathBuf, PathBuf)> {
-        let folder = place.layout().qemu()?;
-        Some((folder.join("bin").join(self.program()), folder.join("lib/qemu")))
-    }
+    Ok(Prepared { files, command, beside: Vec::new(), _folder: folder })
 }

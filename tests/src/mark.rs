@@ -29,6 +29,13 @@ pub enum Mark {
         /// The count.
         counted: u64,
     },
+    /// It is done, and was counted in the guest, too: the longer time less the shorter.
+    Compare {
+        /// Of what was executed, instructions that it did not have to count.
+        apart: u64,
+        /// The count.
+        counted: u64,
+    },
     /// It cannot be done here.
     NotRun {
         /// Which.

@@ -9,13 +9,16 @@ use rustix::system::{RebootCommand, finit_module, reboot};
 
 /// The kernel's module msr, where the initramfs has it.
 const MSR: &str = "/msr.ko";
+/// Names of operations, one a line: a kernel passes on no more than 32 words.
+const OPERATIONS: &str = "/operations";
 
-/// Does `all`; returns only when the machine cannot be ended.
-pub(crate) fn run(all: fn() -> ExitCode) -> ExitCode {
+/// Does `all` that is wanted; returns only when the machine cannot be ended.
+pub(crate) fn run(all: fn(&[String]) -> ExitCode) -> ExitCode {
     if let Err(error) = prepare() {
         eprintln!("costs: {error:#}");
     }
-    let code = all();
+    let wanted = std::fs::read_to_string(OPERATIONS).unwrap_or_default();
+    let code = all(&wanted.lines().map(str::to_owned).collect::<Vec<_>>());
     match reboot(RebootCommand::Restart) {
         Ok(()) => code,
         Err(error) => {

@@ -1,7 +1,7 @@
 //! `costs`: operations on counters, each in two lengths, for somebody outside to say what they cost.
 //!
 //! ```text
-//! costs [NAME]..    run the operations whose names begin with one of NAME, or all
+//! costs [NAME]..    run the operations whose names begin with one of NAME, or all; a whole name means that one alone
 //! costs --list      their names
 //! ```
 //!
@@ -39,6 +39,8 @@ type Run = Box<dyn FnMut(u64) -> Result<()>>;
 const SETTLED: Duration = Duration::from_secs(3);
 /// Times each pair of lengths is run.
 const REPEATED: u32 = 3;
+/// Times that preparing an operation is tried again.
+const TRIES: u32 = 5;
 
 fn operations() -> impl Iterator<Item = Operation> {
     plain::operations()
@@ -48,48 +50,63 @@ fn operations() -> impl Iterator<Item = Operation> {
         .chain(perf::operations())
         .chain(msr::operations())
         .chain(switch::working())
+        .chain(plain::sampled())
+        .chain(perfctr::sampled())
+        .chain(perf::sampled())
         .chain(switch::without_driver())
 }
 
-fn main() -> ExitCode {
-    if std::process::id() == 1 { first::run(operate_all) } else { operate_all() }
+fn names() -> Vec<String> {
+    let checks = accuracy::checks().into_iter().map(|check| check.name);
+    checks.chain(operations().map(|operation| operation.name.to_owned())).collect()
 }
 
-fn operate_all() -> ExitCode {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments == ["--list"] {
-        operations().for_each(|operation| println!("{}", operation.name));
-        return ExitCode::SUCCESS;
+    match &arguments[..] {
+        [only] if only == "--list" => {
+            names().iter().for_each(|name| println!("{name}"));
+            ExitCode::SUCCESS
+        }
+        [only] if only == accuracy::TRY_PAGE => match accuracy::try_page() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        _ if std::process::id() == 1 => first::run(operate_all),
+        _ => operate_all(&arguments),
     }
-    let wanted =
-        |name: &str| arguments.is_empty() || arguments.iter().any(|prefix| name.starts_with(prefix.as_str()));
+}
+
+fn operate_all(arguments: &[String]) -> ExitCode {
+    let names = names();
+    let wanted = |name: &str| {
+        let means = |argument: &String| {
+            name == argument || name.starts_with(argument.as_str()) && !names.contains(argument)
+        };
+        arguments.is_empty() || arguments.iter().any(means)
+    };
+    if !names.iter().any(|name| wanted(name)) {
+        eprintln!("costs: no such operation; `costs --list` names them");
+        return ExitCode::from(2);
+    }
     // Kernels have things to do for some time after their start.
     std::thread::sleep(SETTLED);
-    let (mut known, mut failed) = (false, false);
-    // The last operation unloads the driver.
-    match accuracy::run(&wanted) {
-        Ok(any) => known |= any,
-        Err(_) => failed = true,
+    let mut failed = false;
+    for check in accuracy::checks().into_iter().filter(|check| wanted(&check.name)) {
+        failed |= check.run().is_err();
     }
+    // The last operation unloads the driver.
     for operation in operations().filter(|operation| wanted(operation.name)) {
-        known = true;
         // In a thread of its own: it begins without counters, and leaves none behind.
         let outcome = std::thread::spawn(move || operate(&operation)).join();
         failed |= !matches!(outcome, Ok(Ok(())));
     }
-    match (known, failed) {
-        (false, _) => {
-            eprintln!("costs: no such operation; `costs --list` names them");
-            ExitCode::from(2)
-        }
-        (_, true) => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn operate(operation: &Operation) -> Result<()> {
     let name = operation.name;
-    let mut run = match (operation.prepare)() {
+    let mut run = match prepared(operation) {
         Ok(run) => run,
         Err(error) => return say(&Mark::NotRun { name: name.into(), reason: format!("{error:#}") }),
     };
@@ -103,4 +120,17 @@ fn operate(operation: &Operation) -> Result<()> {
         say(&Mark::End)?;
     }
     Ok(())
+}
+
+/// What had the counters before may still be giving them back: threads end when they come to it.
+fn prepared(operation: &Operation) -> Result<Run> {
+    let mut outcome = (operation.prepare)();
+    for _ in 0..TRIES {
+        if outcome.is_ok() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        outcome = (operation.prepare)();
+    }
+    outcome
 }

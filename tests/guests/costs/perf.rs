@@ -7,6 +7,7 @@ use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, Sampler};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
+use crate::plain::sampled_work;
 use crate::{Operation, Run};
 
 const PERIOD: u64 = 100_000;
@@ -79,6 +80,23 @@ fn samples() -> Result<Run> {
         while sampler.next_record().is_some() {}
         Ok(())
     }))
+}
+
+/// A program that is sampled, at three rates.
+pub(crate) fn sampled() -> [Operation; 3] {
+    fn prepare(period: u64) -> Result<Run> {
+        let mut sampler = sampling(period)?;
+        Ok(Box::new(move |n| {
+            sampled_work(n)?;
+            while sampler.next_record().is_some() {}
+            Ok(())
+        }))
+    }
+    [
+        Operation { name: "sampled/perf-each-10000000", length: 3, prepare: || prepare(10_000_000) },
+        Operation { name: "sampled/perf-each-1000000", length: 3, prepare: || prepare(1_000_000) },
+        Operation { name: "sampled/perf-each-100000", length: 3, prepare: || prepare(100_000) },
+    ]
 }
 
 fn sampling(period: u64) -> Result<Sampler> {

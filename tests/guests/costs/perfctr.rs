@@ -13,6 +13,7 @@ use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
+use crate::plain::sampled_work;
 use crate::{Operation, Run};
 
 /// Cycles, in user and kernel mode.
@@ -190,6 +191,23 @@ fn samples() -> Result<Run> {
         sample();
         Ok(())
     }))
+}
+
+/// A program that is sampled, at three rates.
+pub(crate) fn sampled() -> [Operation; 3] {
+    fn prepare(period: u32) -> Result<Run> {
+        let mut sample = sampling(period)?;
+        Ok(Box::new(move |n| {
+            sampled_work(n)?;
+            sample();
+            Ok(())
+        }))
+    }
+    [
+        Operation { name: "sampled/perfctr-each-10000000", length: 3, prepare: || prepare(10_000_000) },
+        Operation { name: "sampled/perfctr-each-1000000", length: 3, prepare: || prepare(1_000_000) },
+        Operation { name: "sampled/perfctr-each-100000", length: 3, prepare: || prepare(100_000) },
+    ]
 }
 
 /// Begins to take samples; what it returns empties the buffer.

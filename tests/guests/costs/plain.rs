@@ -1,6 +1,7 @@
 //! What everybody knows the cost of: the instrument is right if these come out right.
 
-use tests::workload::spin;
+use anyhow::Result;
+use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::{Operation, Run};
 
@@ -10,6 +11,19 @@ pub(crate) fn operations() -> [Operation; 3] {
         Operation { name: "getppid", length: 20_000, prepare: || Ok(calls()) },
         Operation { name: "cpuid", length: 1_000, prepare: || Ok(cpuids()) },
     ]
+}
+
+/// Instructions of a round of what is sampled.
+pub(crate) const SAMPLED: u64 = 10_000_000;
+
+/// Without samples.
+pub(crate) fn sampled() -> [Operation; 1] {
+    [Operation { name: "sampled/nobody", length: 3, prepare: || Ok(Box::new(sampled_work)) }]
+}
+
+pub(crate) fn sampled_work(n: u64) -> Result<()> {
+    spin(n * SAMPLED / INSTRUCTIONS_PER_ITERATION);
+    Ok(())
 }
 
 /// One round of the loop: four instructions.

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::pipe::pipe;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
@@ -39,8 +40,8 @@ pub(crate) fn operations() -> Vec<Operation> {
     }
 }
 
-/// The same with work between the switches: what counters cost a program that does something. A round has
-/// [`WORK`] instructions of it.
+/// The same with work between the switches, on every vCPU at once: what counters cost a program that does something. A
+/// round has [`WORK`] instructions of it on each.
 pub(crate) fn working() -> Vec<Operation> {
     macro_rules! work {
         ($($name:literal: $one:expr;)*) => {
@@ -58,8 +59,35 @@ pub(crate) fn working() -> Vec<Operation> {
     }
 }
 
+/// This thread on the first vCPU, and one on each of the others that works when this one does.
 fn worked(count: fn() -> Result<Kept>) -> Result<Run> {
-    let mut switch = pair(count, count)?;
+    let mut others = Vec::new();
+    for cpu in 1..cpus()? {
+        let (ask, asked) = channel::<u64>();
+        let (answer, answered) = channel::<Result<()>>();
+        thread::spawn(move || {
+            let mut work = rounds(cpu, count);
+            let ready = work.as_ref().map(|_| ()).map_err(|error| anyhow!("{error:#}"));
+            if answer.send(ready).is_err() {
+                return;
+            }
+            if let Ok(work) = &mut work {
+                while asked.recv().is_ok_and(|n| answer.send(work(n)).is_ok()) {}
+            }
+        });
+        answered.recv().context("a thread ended")??;
+        others.push((ask, answered));
+    }
+    let mut work = rounds(0, count)?;
+    Ok(Box::new(move |n| {
+        others.iter().try_for_each(|(ask, _)| ask.send(n)).context("a thread ended")?;
+        work(n)?;
+        others.iter().try_for_each(|(_, answered)| answered.recv().context("a thread ended")?)
+    }))
+}
+
+fn rounds(cpu: usize, count: fn() -> Result<Kept>) -> Result<Run> {
+    let mut switch = pair_on(cpu, count, count)?;
     Ok(Box::new(move |n| {
         for _ in 0..n {
             spin(WORK / INSTRUCTIONS_PER_ITERATION);
@@ -86,12 +114,17 @@ fn nothing() -> Result<Kept> {
 
 /// The calling thread counts by `one` and another by `other`. One time is one switch: half a round.
 fn pair(one: fn() -> Result<Kept>, other: fn() -> Result<Kept>) -> Result<Run> {
-    on_first_cpu()?;
+    pair_on(0, one, other)
+}
+
+/// Both threads on one CPU, or they would not be switched.
+fn pair_on(cpu: usize, one: fn() -> Result<Kept>, other: fn() -> Result<Kept>) -> Result<Run> {
+    on_cpu(cpu)?;
     // First, for what it says where it cannot be done.
     let kept = one()?;
     let (mut from_other, to_one) = ends()?;
     let (from_one, mut to_other) = ends()?;
-    thread::spawn(move || echo(from_one, to_one, other));
+    thread::spawn(move || echo(cpu, from_one, to_one, other));
     let mut byte = [0];
     // The other one has its counters.
     from_other.read_exact(&mut byte).context("the other thread has no counters")?;
@@ -106,8 +139,8 @@ fn pair(one: fn() -> Result<Kept>, other: fn() -> Result<Kept>) -> Result<Run> {
 }
 
 /// Answer until nobody asks any more.
-fn echo(mut from: File, mut to: File, count: fn() -> Result<Kept>) -> Result<()> {
-    on_first_cpu()?;
+fn echo(cpu: usize, mut from: File, mut to: File, count: fn() -> Result<Kept>) -> Result<()> {
+    on_cpu(cpu)?;
     let _kept = count()?;
     let mut byte = [0];
     to.write_all(&byte)?;
@@ -122,9 +155,21 @@ fn ends() -> Result<(File, File)> {
     Ok((from.into(), to.into()))
 }
 
-/// Both threads on one CPU, or they would not be switched.
+/// Where everything is done that says nothing else.
 pub(crate) fn on_first_cpu() -> Result<()> {
-    let mut first = CpuSet::new();
-    first.set(0);
-    sched_setaffinity(None, &first).context("sched_setaffinity")
+    on_cpu(0)
+}
+
+pub(crate) fn on_cpu(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).context("sched_setaffinity")
+}
+
+/// The guest's.
+pub(crate) fn cpus() -> Result<usize> {
+    // Not the ones this thread may use, which are fewer.
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").context("online CPUs")?;
+    let last = online.trim().rsplit(['-', ',']).next().unwrap_or_default();
+    Ok(last.parse::<usize>().with_context(|| format!("online CPUs: '{online}'"))? + 1)
 }

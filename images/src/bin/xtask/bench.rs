@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use images::layout::Layout;
-use images::qemu;
 use images::setup::repository;
+use images::{alioth, qemu};
 
 use crate::{cargo, setup};
 
@@ -21,11 +21,20 @@ pub(crate) struct Arguments {
     /// The guest's kernel: 6.1 or 6.12
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// What to compare, of perf, module, qemu and none: perfvisor by its sources, QEMU with KVM's own vPMU (its packages
+    /// What to compare, of perf, module, kvm, qemu and none: perfvisor by its sources, QEMU with KVM's own vPMU (its packages
     /// are fetched for it), and no PMU at all
-    #[arg(long, value_delimiter = ',', value_name = "SYSTEM,..", default_value = "perf,module,qemu,none")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SYSTEM,..",
+        default_value = "perf,module,kvm,qemu,none"
+    )]
     systems: Vec<String>,
-    /// Measure how machines start and what their VMMs take, too
+    /// Where to measure, of alone, compared, two-vcpus, four-vcpus, interrupted and crowd: one vCPU, the same counted from
+    /// outside, too, more vCPUs, a host that is interrupted all the time, a host with many machines; all without
+    #[arg(long, value_delimiter = ',', value_name = "SETTING,..", conflicts_with = "write")]
+    settings: Vec<String>,
+    /// Measure how machines start, and what their VMMs take, one and many, too
     #[arg(long)]
     start: bool,
     /// Measure all, and write BENCHMARKS.md in this repository
@@ -37,6 +46,9 @@ pub(crate) struct Arguments {
     /// Measure no operation; only show and write those of an earlier run again
     #[arg(long, requires = "from")]
     again: bool,
+    /// Measure only what the figures of --json and --from have not as a whole: a run that was interrupted goes on
+    #[arg(long, conflicts_with = "again")]
+    resume: bool,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
@@ -52,13 +64,20 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     setup::run(&setup::Arguments { refresh: false })?;
     if arguments.systems.iter().any(|system| system == "qemu") {
-        qemu::setup(&Layout::open()?, false)?;
+        let layout = Layout::open()?;
+        qemu::setup(&layout, false)?;
+        if let Err(error) = alioth::setup(&layout) {
+            eprintln!("without Alioth: {error:#}");
+        }
     }
     let bench = cargo::binaries()?.join("bench");
     println!();
     let mut command = Command::new(&bench);
     command.args(["--pmu", &arguments.pmu, "--kernel", &arguments.kernel]);
     command.args(["--systems", &arguments.systems.join(",")]);
+    if !arguments.settings.is_empty() {
+        command.args(["--settings", &arguments.settings.join(",")]);
+    }
     let markdown = arguments.write.then(|| repository().join("BENCHMARKS.md"));
     let files = [("--json", &arguments.json), ("--page", &arguments.page), ("--markdown", &markdown)];
     for (option, path) in files {
@@ -70,6 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         command.arg("--from").arg(path);
     });
     command.args(arguments.again.then_some("--again"));
+    command.args(arguments.resume.then_some("--resume"));
     command.args((arguments.start || arguments.write && !arguments.again).then_some("--start"));
     command.args((!arguments.here).then_some("--lab")).args(&arguments.operations);
     let status = command.status().with_context(|| format!("cannot run {}", bench.display()))?;

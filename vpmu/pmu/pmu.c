@@ -167,7 +167,11 @@ void pmu_release(void)
 	registers_release(pmu.counters);
 }
 
-/* Safe, for a hypervisor may have said that there are more than it has. */
+/*
+ * Safe, for a hypervisor may have said that there are more than it has. No
+ * overflow stays behind in the global status: perf, which may be next, warns of
+ * one that is of no counter of its own.
+ */
 void pmu_clear(void)
 {
 	unsigned int i;
@@ -176,6 +180,8 @@ void pmu_clear(void)
 		wrmsrl_safe(pmu_evntsel_msr(i), 0);
 		wrmsrl_safe(pmu_perfctr_msr(i), 0);
 	}
+	if (pmu.global_clr_msr)
+		wrmsrl_safe(pmu.global_clr_msr, pmu_all());
 }
 
 void pmu_enable(u64 counters)

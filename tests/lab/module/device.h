@@ -85,6 +85,18 @@ static uint64_t msr(int cpu, uint32_t number)
 	return value;
 }
 
+static void msr_set(int cpu, uint32_t number, uint64_t value)
+{
+	char path[40];
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
+	fd = open(path, O_WRONLY);
+	if (fd < 0 || pwrite(fd, &value, 8, number) != 8)
+		die(path);
+	close(fd);
+}
+
 static void pin(int cpu)
 {
 	cpu_set_t set;

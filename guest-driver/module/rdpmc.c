@@ -4,27 +4,22 @@
  * are the VMM's gets #GP for it. The kernel's own perf and programs that read
  * counters by themselves need not know: the #GP is caught, and the value comes
  * through the door, from registers that read as RDPMC would.
- *
- * The instruction is 0F 33 without prefixes, as every compiler writes it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/ftrace.h>
 #include <linux/kdebug.h>
 #include <linux/kprobes.h>
 #include <linux/notifier.h>
-#include <linux/preempt.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
-#include <linux/rcupdate.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 #include <asm/processor-flags.h>
-#include <asm/segment.h>
 #include <asm/tlbflush.h>
 #include <asm/trapnr.h>
-#include <asm/vdso.h>
 
 #include "rdpmc.h"
+#include "rdpmc_fault.h"
 
 /* Bits of ECX: the P4's read of the low half alone, Intel's fixed counters. */
 #define RDPMC_FAST	0x80000000
@@ -33,13 +28,6 @@
 static bool rdpmc_p4 __ro_after_init;
 static bool rdpmc_kernel __ro_after_init;
 static bool rdpmc_user __ro_after_init;
-
-static const u8 rdpmc_opcode[] = { 0x0f, 0x33 };
-
-static bool rdpmc_is(const u8 *opcode)
-{
-	return !memcmp(opcode, rdpmc_opcode, sizeof(rdpmc_opcode));
-}
 
 /* Also in an NMI. False: there is no such counter, and #GP is the answer. */
 static bool rdpmc_do(struct pt_regs *regs)
@@ -62,7 +50,7 @@ static bool rdpmc_do(struct pt_regs *regs)
 
 	regs->ax = (u32)value;
 	regs->dx = fast ? 0 : value >> 32;
-	regs->ip += sizeof(rdpmc_opcode);
+	regs->ip += RDPMC_LENGTH;
 	return true;
 }
 
@@ -72,15 +60,16 @@ NOKPROBE_SYMBOL(rdpmc_do);
 static int rdpmc_in_kernel(struct notifier_block *unused, unsigned long event,
 			   void *data)
 {
+	static const u8 rdpmc[] = RDPMC_OPCODE;
 	struct die_args *die = data;
-	u8 opcode[sizeof(rdpmc_opcode)];
+	u8 opcode[sizeof(rdpmc)];
 
 	if (event != DIE_GPF || die->trapnr != X86_TRAP_GP ||
 	    user_mode(die->regs))
 		return NOTIFY_DONE;
 	if (copy_from_kernel_nofault(opcode, (void *)die->regs->ip,
 				     sizeof(opcode)) ||
-	    !rdpmc_is(opcode) || !rdpmc_do(die->regs))
+	    memcmp(opcode, rdpmc, sizeof(opcode)) || !rdpmc_do(die->regs))
 		return NOTIFY_DONE;
 	return NOTIFY_STOP;
 }
@@ -91,86 +80,11 @@ static struct notifier_block rdpmc_die_notifier = {
 	.notifier_call = rdpmc_in_kernel,
 };
 
-#ifdef CONFIG_DYNAMIC_FTRACE_WITH_REGS
-
-/* What fixup_vdso_exception() says of an exception it has taken care of. */
-static bool rdpmc_taken_care_of(struct pt_regs *regs, int trapnr,
-				unsigned long error_code,
-				unsigned long fault_addr)
+/* CR4.PCE says whether a program may: perf sets it for those it lets. */
+static bool rdpmc_in_program(struct pt_regs *regs)
 {
-	return true;
+	return (cr4_read_shadow() & X86_CR4_PCE) && rdpmc_do(regs);
 }
-
-/*
- * Before the first instruction of fixup_vdso_exception(), which is asked about
- * every #GP of a program and for none of those this handles has an answer.
- */
-static void rdpmc_in_program(unsigned long ip, unsigned long parent_ip,
-			     struct ftrace_ops *ops, struct ftrace_regs *fregs)
-{
-	struct pt_regs *call = ftrace_get_regs(fregs);
-	struct pt_regs *regs;
-	u8 opcode[sizeof(rdpmc_opcode)];
-	bool done;
-
-	if (!call || (int)call->si != X86_TRAP_GP)
-		return;
-	regs = (struct pt_regs *)call->di;
-	/* Other segments are a program's own, and need not begin at 0. */
-	if (regs->cs != __USER_CS && regs->cs != __USER32_CS)
-		return;
-
-	preempt_disable_notrace();
-	/* CR4.PCE says whether a program may: perf sets it for those it lets. */
-	done = (cr4_read_shadow() & X86_CR4_PCE) &&
-	       !copy_from_user_nofault(opcode, (void __user *)regs->ip,
-				       sizeof(opcode)) &&
-	       rdpmc_is(opcode) && rdpmc_do(regs);
-	preempt_enable_notrace();
-	if (done)
-		instruction_pointer_set(call, (unsigned long)rdpmc_taken_care_of);
-}
-
-static struct ftrace_ops rdpmc_ops = {
-	.func = rdpmc_in_program,
-	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY,
-};
-
-static char rdpmc_target[] __initdata = "fixup_vdso_exception";
-
-static int __init rdpmc_user_init(void)
-{
-	int err;
-
-	err = ftrace_set_filter(&rdpmc_ops, rdpmc_target,
-				strlen(rdpmc_target), 1);
-	if (!err)
-		err = register_ftrace_function(&rdpmc_ops);
-	if (err)
-		ftrace_free_filter(&rdpmc_ops);
-	return err;
-}
-
-static void rdpmc_user_exit(void)
-{
-	unregister_ftrace_function(&rdpmc_ops);
-	ftrace_free_filter(&rdpmc_ops);
-	/* A thread may be preempted in rdpmc_taken_care_of(). */
-	synchronize_rcu_tasks();
-}
-
-#else
-
-static int __init rdpmc_user_init(void)
-{
-	return -EOPNOTSUPP;
-}
-
-static void rdpmc_user_exit(void)
-{
-}
-
-#endif
 
 /* What cannot be had is said and done without: it is no part of perfctr. */
 void __init rdpmc_init(const struct perfctr_info *info)
@@ -188,7 +102,7 @@ void __init rdpmc_init(const struct perfctr_info *info)
 	if (err)
 		pr_warn("RDPMC faults in this kernel, and there is no catching it (error %d): do not use perf\n",
 			err);
-	err = rdpmc_user_init();
+	err = rdpmc_fault_init(rdpmc_in_program);
 	rdpmc_user = !err;
 	if (err)
 		pr_warn("RDPMC faults in programs, and there is no catching it in this kernel (error %d): they get SIGSEGV for it\n",
@@ -202,7 +116,7 @@ void __init rdpmc_init(const struct perfctr_info *info)
 void rdpmc_exit(void)
 {
 	if (rdpmc_user)
-		rdpmc_user_exit();
+		rdpmc_fault_exit();
 	if (rdpmc_kernel)
 		unregister_die_notifier(&rdpmc_die_notifier);
 }

@@ -33,6 +33,8 @@ pub struct Setup {
     pub origin: u64,
     /// Host counters of each vCPU.
     pub capacity: [usize; VCPUS],
+    /// Whether guests write their counters' registers.
+    pub registers: bool,
     /// Whether all that is asked for must be counted. Otherwise host counters may be missing or taken away, and
     /// what is known is that nothing is invented.
     pub exact: bool,
@@ -131,6 +133,9 @@ impl<'a> World<'a> {
     }
 
     pub fn step(&mut self, step: &Step) {
+        if step.is_of_registers() && !self.setup.registers {
+            return;
+        }
         match *step {
             Step::Control { thread, vcpu, control } => self.control(thread, vcpu, control),
             Step::Restart { thread, vcpu, control, stop } => self.restart(thread, vcpu, control, stop),

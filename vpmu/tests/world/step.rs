@@ -45,6 +45,22 @@ pub enum Step {
     Take { vcpu: usize, count: usize },
 }
 
+impl Step {
+    /// Whether a register of a counter is written.
+    pub fn is_of_registers(&self) -> bool {
+        matches!(
+            self,
+            Self::Select { .. }
+                | Self::Toggle { .. }
+                | Self::Value { .. }
+                | Self::Fixed { .. }
+                | Self::FixedValue { .. }
+                | Self::Global { .. }
+                | Self::Any { .. }
+        )
+    }
+}
+
 fn unit() -> impl Strategy<Value = Work> {
     // One number makes them all, small ones most often.
     any::<u64>().prop_map(|bits| {

@@ -1,4 +1,5 @@
 //! Overflow interrupts by a vector of the guest's, and states that stop at their overflows.
+#![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
 
 mod guest;
 
@@ -204,8 +205,8 @@ fn a_door_without_its_newer_parts_is_an_older_one() {
     for (control, vector) in [(false, false), (true, false), (false, true)] {
         let config = PmuConfig { door: DoorParts { control, vector }, ..CONFIG };
         let [_, _, counters] = door_cpuid(&config);
-        let parts = counters.edx & (COUNTERS_CONTROL | COUNTERS_VECTOR);
-        assert_eq!(parts, u32::from(control) * COUNTERS_CONTROL | u32::from(vector) * COUNTERS_VECTOR);
+        let has = |flag| counters.edx & flag != 0;
+        assert_eq!((has(COUNTERS_CONTROL), has(COUNTERS_VECTOR)), (control, vector));
         let pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(6));
         let mut driver = Driver::new(pmu, &mem, 0);
         let begun = driver.control(0, state_page(0), interrupting(-600));

@@ -143,7 +143,7 @@ impl World<'_> {
         self.stops += 1;
         let overflows = self.threads[thread].end();
         assert!(!self.exact || stopped == overflows, "{stopped:#b} of {overflows:#b}");
-        if self.sequences[thread] % 2 == 0 {
+        if self.sequences[thread].is_multiple_of(2) {
             self.sequences[thread] += 2;
         }
         let others = Thread::new(self.layout, known.unwrap()).counters;

@@ -267,14 +267,14 @@ static int door_switch_pages(struct door_state *prev, struct door_state *next)
 	door_period_ended(prev, door_overflow_prev(prev));
 	if (page->lost_prev)
 		door_lost(prev, -EIO);
+	if (!door_interrupts(next))
+		pmi_disarm();
 
 	switch (err) {
 	case -ESRCH:		/* says nothing of @next, which is attached */
 		door_lost(prev, err);
 		fallthrough;
 	case 0:
-		if (!door_interrupts(next))
-			pmi_disarm();
 		return door_begun(next, page->lost);
 	case -EAGAIN:		/* says nothing of @prev, which is suspended */
 		return door_resume(next);

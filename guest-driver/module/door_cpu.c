@@ -6,8 +6,10 @@
 #include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/kprobes.h>
+#include <linux/notifier.h>
 #include <linux/percpu.h>
 #include <linux/printk.h>
+#include <linux/reboot.h>
 #include <linux/smp.h>
 #include <linux/string.h>
 #include <asm/cpufeature.h>
@@ -65,9 +67,34 @@ static void door_cpu_withdraw(void *unused)
 	door_write(DOOR_MSR_PAGE, 0);
 }
 
+static void door_cpu_leave(void *unused)
+{
+	if (door_has_vector)
+		door_write(DOOR_MSR_VECTOR, 0);
+	door_cpu_withdraw(NULL);
+}
+
+/*
+ * A kernel that kexec starts would be written to where this one has had what is
+ * attached, and interrupted by a vector that it knows nothing of. Whoever still
+ * counts is told that counts are lost.
+ */
+static int door_reboot(struct notifier_block *block, unsigned long code,
+		       void *unused)
+{
+	if (code == SYS_RESTART)
+		on_each_cpu(door_cpu_leave, NULL, 1);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block door_reboot_block = {
+	.notifier_call = door_reboot,
+};
+
 /*
  * A CPU that is offline now keeps naming its freed page. That does no harm: the
- * VMM looks at a page only when its own CPU rings, and who rings registers first.
+ * VMM looks at a page only when its own CPU rings, and who rings registers first,
+ * or when what is attached overflows, and nothing is.
  */
 static void door_withdraw(void)
 {
@@ -133,11 +160,14 @@ int __init door_init(struct perfctr_info *info)
 		return err;
 	}
 	door_cpuhp = err;
+	/* Cannot fail. */
+	register_reboot_notifier(&door_reboot_block);
 	return 0;
 }
 
 void door_exit(void)
 {
+	unregister_reboot_notifier(&door_reboot_block);
 	cpuhp_remove_state(door_cpuhp);
 	door_withdraw();
 }

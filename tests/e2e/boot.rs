@@ -100,6 +100,7 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>>
     if !guest.append.is_empty() {
         arguments.extend(["--append", guest.append].map(str::to_owned));
     }
+    arguments.extend(guest.options.iter().map(|option| (*option).to_owned()));
     arguments.extend(["--report".to_owned(), report.display().to_string()]);
     arguments.extend(copy(env!("CARGO_BIN_EXE_spin"), "/bin/spin"));
     let layout = Layout::open()?;

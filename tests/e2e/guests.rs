@@ -7,7 +7,9 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{self, dump, exact, kvm, long_runs, older, perf, perfex, pmctest, side_by_side, statuses};
+use crate::cases::{
+    self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses,
+};
 use crate::failed;
 use tests::counts;
 
@@ -24,6 +26,8 @@ pub(crate) struct Guest {
     pub(crate) tool: Tool,
     /// Words for its kernel.
     pub(crate) append: &'static str,
+    /// More of the command line.
+    pub(crate) options: &'static [&'static str],
     pub(crate) cases: &'static [Case],
     /// After the cases, and what perfvisor's status is to be then.
     pub(crate) last_command: &'static str,
@@ -60,6 +64,7 @@ impl Guest {
             source,
             tool: Tool::Perf,
             append: "",
+            options: &[],
             cases: perf::CASES,
             last_command: "exit 0",
             status: 0,
@@ -78,6 +83,7 @@ impl Guest {
             source: "kvm",
             tool: Tool::Pmctest,
             append: "",
+            options: &[],
             cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, kvm::PMCTEST],
             last_command: "exit 0",
             status: 0,
@@ -96,6 +102,7 @@ impl Guest {
             source,
             tool: Tool::Pmctest,
             append: DEBUGGING,
+            options: &[],
             cases: long_runs::CASES,
             last_command: "exit 0",
             status: 0,
@@ -135,7 +142,7 @@ impl Guest {
 /// them (6.12), and preemption wherever it is possible.
 const DEBUGGING: &str = "slub_debug=FZPU kfence.sample_interval=20 preempt=full";
 
-pub(crate) static ALL: [Guest; 13] = [
+pub(crate) static ALL: [Guest; 14] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
@@ -144,6 +151,7 @@ pub(crate) static ALL: [Guest; 13] = [
         source: "perf",
         tool: Tool::Pmctest,
         append: "",
+        options: &[],
         cases: &[
             exact::CASE,
             side_by_side::CASE,
@@ -166,6 +174,7 @@ pub(crate) static ALL: [Guest; 13] = [
         source: "module",
         tool: Tool::Pmctest,
         append: "",
+        options: &[],
         cases: &[exact::CASE, side_by_side::CASE],
         last_command: "exit 7",
         status: 7,
@@ -180,9 +189,25 @@ pub(crate) static ALL: [Guest; 13] = [
         source: "perf",
         tool: Tool::Pmctest,
         append: "",
+        options: &[],
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE, older::CASE],
         last_command: "kill -KILL $$",
         status: 128 + 9,
+        only_perfex: false,
+        outcome: OnceLock::new(),
+    },
+    Guest {
+        name: "older-door-6.12",
+        kernel: "6.12",
+        vcpus: 2,
+        pmu: "k8",
+        source: "perf",
+        tool: Tool::Pmctest,
+        append: "",
+        options: &["--door-without", "control,vector"],
+        cases: &[older_door::CASE],
+        last_command: "exit 0",
+        status: 0,
         only_perfex: false,
         outcome: OnceLock::new(),
     },

@@ -59,6 +59,15 @@ pub enum Command {
     },
 }
 
+/// A part of the perfctr door that a guest driver can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DoorPart {
+    /// The operation CONTROL
+    Control,
+    /// Overflow interrupts by a vector, and states that stop at their overflows
+    Vector,
+}
+
 /// What to do with the lab machine.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
@@ -106,6 +115,9 @@ pub struct Run {
     /// Whether the guest's own PMU registers work, which its perf uses
     #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
     pub msr_door: MsrDoor,
+    /// Leave parts of the perfctr door out, as an older perfvisor has none of them: for tests of guest drivers
+    #[arg(long, hide = true, value_enum, value_delimiter = ',', value_name = "PART")]
+    pub door_without: Vec<DoorPart>,
     /// Where counts come from
     #[arg(long, value_enum, default_value_t = Source::Auto)]
     pub source: Source,

@@ -61,12 +61,19 @@ impl<H: HostPmu> VirtualPmu<H> {
         Ok(())
     }
 
-    /// The way off the hot path: find the control, find or load its events.
-    fn place(&mut self, id: u64) -> Result<(), DoorError> {
+    /// The same, if it is only an id that the guest has named.
+    fn find(&mut self, id: u64) -> Result<(), DoorError> {
         if self.placements.get(id).is_none() {
             let control = self.table.get(id).ok_or(DoorError::Again)?;
             self.know(id, &control)?;
         }
+        Ok(())
+    }
+
+    /// The way off the hot path: find the control, find or load its events. No state may be attached, for its counters
+    /// may have to make room.
+    fn place(&mut self, id: u64) -> Result<(), DoorError> {
+        self.find(id)?;
         let keep = self.registers.slots();
         let placement = self.placements.get_mut(id).ok_or(DoorError::Again)?;
         let (events, places) = placement.parts();
@@ -81,21 +88,15 @@ impl<H: HostPmu> VirtualPmu<H> {
     /// the counters that have overflowed, or none.
     pub(crate) fn stop_overflowed<M: GuestMemory + ?Sized>(&mut self, mem: &M) -> u32 {
         let (address, id) = (self.period.page, self.period.stop_id);
-        if id == 0 || self.place(id).is_err() {
+        if id == 0 || self.find(id).is_err() {
             return 0;
         }
         let Some(page) = StatePage::new(mem, address) else { return 0 };
         let sequence = page.change();
         self.end_period(mem);
-        // Its placement was just made.
+        // It was just found. Counters that it cannot have are lost, which the guest is told at the period's end.
         let _ = self.attach(address, id, &page);
         page.changed(sequence);
         self.untold.overflow
-    }
-
-    /// A third state may be attached, which the guest has forgotten.
-    pub(crate) fn forget_third<M: GuestMemory + ?Sized>(&mut self, mem: &M) {
-        self.end_period(mem);
-        self.untold = Ended::default();
     }
 }

@@ -10,6 +10,26 @@ use crate::host_family::HostFamily;
 /// The door's MSRs, all of which must reach [`VirtualPmu`](crate::VirtualPmu).
 pub const DOOR_MSRS: Range<u32> = door::MSR_BASE..door::MSR_BASE + door::MSR_COUNT;
 
+/// Parts of the door that came later and have flags of their own. A VMM without them is an older one to a guest driver,
+/// which has another way for each; tests go these ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoorParts {
+    /// The operation CONTROL.
+    pub control: bool,
+    /// MSR_VECTOR, and states that stop at their overflows.
+    pub vector: bool,
+}
+
+impl DoorParts {
+    /// What there is but in tests.
+    pub const ALL: Self = Self { control: true, vector: true };
+
+    fn flags(self) -> u32 {
+        let flag = |there, flag| if there { flag } else { 0 };
+        flag(self.control, door::COUNTERS_CONTROL) | flag(self.vector, door::COUNTERS_VECTOR)
+    }
+}
+
 /// The same for every vCPU of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PmuConfig {
@@ -23,6 +43,8 @@ pub struct PmuConfig {
     pub msr_door: bool,
     /// Whether RDPMC faults in the guest, so that the guest driver has to stand in for it.
     pub rdpmc_faults: bool,
+    /// What the perfctr door has.
+    pub door: DoorParts,
 }
 
 /// One CPUID leaf; its sub-leaves are all the same.
@@ -64,7 +86,7 @@ pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
             eax: facts.counters | fixed << 8,
             ebx: facts.width,
             ecx: config.core_khz,
-            edx: door::COUNTERS_CONTROL | door::COUNTERS_VECTOR | window,
+            edx: config.door.flags() | window,
         },
     ]
 }
@@ -81,6 +103,7 @@ mod tests {
             core_khz: 2_000_000,
             msr_door: true,
             rdpmc_faults: true,
+            door: DoorParts::ALL,
         };
         let [signature, interface, counters] = door_cpuid(&config);
         let text = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes).concat();

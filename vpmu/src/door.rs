@@ -74,9 +74,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             }
             op::SUSPEND => {
                 self.counts.suspend += 1;
-                let outcome = self.suspend(door.prev(), mem);
-                self.tell_prev(door);
-                outcome
+                self.suspend(door.prev(), door, mem)
             }
             op::RESUME => {
                 self.counts.resume += 1;
@@ -88,11 +86,9 @@ impl<H: HostPmu> VirtualPmu<H> {
             }
             op::SAMPLE => {
                 self.counts.sample += 1;
-                let outcome = self.sample(door.prev(), mem);
-                self.tell_prev(door);
-                outcome
+                self.sample(door.prev(), door, mem)
             }
-            op::CONTROL => {
+            op::CONTROL if self.config.door.control => {
                 self.counts.control += 1;
                 self.control(door, mem)
             }
@@ -115,10 +111,11 @@ impl<H: HostPmu> VirtualPmu<H> {
         door: &DoorPage<'_, impl BitmapSlice>,
         mem: &M,
     ) -> Result<(), DoorError> {
-        if door.next() != 0 && door.next() == self.period.page {
+        let next = door.next();
+        if next != 0 && next == self.period.page {
             return Err(DoorError::Attached);
         }
-        let page = state_page(mem, door.next())?;
+        let page = state_page(mem, next)?;
         self.accept(page.as_ref(), door, mem).map(|_| ())
     }
 
@@ -156,12 +153,11 @@ impl<H: HostPmu> VirtualPmu<H> {
     ) -> Result<(), DoorError> {
         let next = door.next();
         let page = state_page(mem, next)?;
-        let suspended = match self.suspend(door.prev(), mem) {
+        let suspended = match self.suspend(door.prev(), door, mem) {
             Err(DoorError::Fault) => return Err(DoorError::Fault),
             suspended => suspended,
         };
-        self.tell_prev(door);
-        self.forget_third(mem);
+        self.forget_third(door, mem);
         let (id, control) = self.accept(page.as_ref(), door, mem)?;
         if let Some(page) = page
             && control.cstatus() != 0
@@ -211,12 +207,27 @@ impl<H: HostPmu> VirtualPmu<H> {
         })
     }
 
-    fn suspend<M: GuestMemory + ?Sized>(&mut self, prev: u64, mem: &M) -> Result<(), DoorError> {
-        self.check_attached(prev, mem)?;
-        if prev != 0 {
-            self.end_period(mem);
+    /// End the period of `prev` and tell what became of its counters. A bad address means that nothing is done.
+    fn suspend<M: GuestMemory + ?Sized>(
+        &mut self,
+        prev: u64,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) -> Result<(), DoorError> {
+        let attached = prev == self.period.page;
+        if prev != 0 && !attached && StatePage::new(mem, prev).is_none() {
+            return Err(DoorError::Fault);
         }
-        Ok(())
+        // Of another than the one that is attached there is nothing to tell; of that one it is still to be told.
+        let mut told = Ended::default();
+        if prev != 0 && attached {
+            self.end_period(mem);
+            told = std::mem::take(&mut self.untold);
+            door.clear_attention();
+        }
+        door.set_lost_prev(told.lost);
+        door.set_overflow_prev(told.overflow);
+        if prev == 0 || attached { Ok(()) } else { Err(DoorError::NotAttached) }
     }
 
     /// Also RESUME, which is a switch from nothing. A bad address means that nothing is done. Otherwise `prev` is
@@ -230,13 +241,12 @@ impl<H: HostPmu> VirtualPmu<H> {
     ) -> Result<(), DoorError> {
         let next = door.next();
         let page = state_page(mem, next)?;
-        let suspended = match self.suspend(prev, mem) {
+        let suspended = match self.suspend(prev, door, mem) {
             Err(DoorError::Fault) => return Err(DoorError::Fault),
             suspended => suspended,
         };
-        self.tell_prev(door);
         let resumed = page.map_or(Ok(0), |page| {
-            self.forget_third(mem);
+            self.forget_third(door, mem);
             let lost = self.attach(next, door.next_id(), &page)?;
             self.period.stop_id = door.stop_id();
             Ok(lost)
@@ -245,33 +255,28 @@ impl<H: HostPmu> VirtualPmu<H> {
         resumed.and(suspended)
     }
 
-    fn sample<M: GuestMemory + ?Sized>(&mut self, prev: u64, mem: &M) -> Result<(), DoorError> {
-        self.check_attached(prev, mem)?;
-        if prev != 0 {
-            let (id, stop_id) = (self.period.id, self.period.stop_id);
-            let page = StatePage::new(mem, prev).ok_or(DoorError::Fault)?;
-            self.end_period(mem);
+    fn sample<M: GuestMemory + ?Sized>(
+        &mut self,
+        prev: u64,
+        door: &DoorPage<'_, impl BitmapSlice>,
+        mem: &M,
+    ) -> Result<(), DoorError> {
+        let page = state_page(mem, prev)?;
+        let (id, stop_id) = (self.period.id, self.period.stop_id);
+        self.suspend(prev, door, mem)?;
+        if let Some(page) = page {
             self.attach(prev, id, &page)?;
             self.period.stop_id = stop_id;
         }
         Ok(())
     }
 
-    fn check_attached<M: GuestMemory + ?Sized>(&self, prev: u64, mem: &M) -> Result<(), DoorError> {
-        if prev == 0 || prev == self.period.page {
-            Ok(())
-        } else if StatePage::new(mem, prev).is_some() {
-            Err(DoorError::NotAttached)
-        } else {
-            Err(DoorError::Fault)
+    /// A third state may be attached, which the guest has forgotten. Of its counters nobody is told any more.
+    fn forget_third<M: GuestMemory + ?Sized>(&mut self, door: &DoorPage<'_, impl BitmapSlice>, mem: &M) {
+        if self.period.is_running() {
+            self.end_period(mem);
+            door.clear_attention();
         }
-    }
-
-    /// Tell what became of the counters of the state that was attached.
-    fn tell_prev(&mut self, door: &DoorPage<'_, impl BitmapSlice>) {
-        let Ended { lost, overflow, .. } = std::mem::take(&mut self.untold);
-        door.set_lost_prev(lost);
-        door.set_overflow_prev(overflow);
-        door.clear_attention();
+        self.untold = Ended::default();
     }
 }

@@ -107,7 +107,7 @@ mod table;
 mod totals;
 mod virtual_pmu;
 
-pub use config::{CpuidLeaf, DOOR_MSRS, PmuConfig, door_cpuid};
+pub use config::{CpuidLeaf, DOOR_MSRS, DoorParts, PmuConfig, door_cpuid};
 pub use control::{Control, ControlError, P4Error};
 pub use family::{Facts, Model, ModelChoice, PmuCpuid, UnknownModel};
 pub use host::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};

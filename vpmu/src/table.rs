@@ -152,6 +152,7 @@ mod tests {
             core_khz: 1,
             msr_door: true,
             rdpmc_faults: true,
+            door: crate::DoorParts::ALL,
         };
         let mut pmu = crate::VirtualPmu::new(config, 0, Arc::clone(&table), crate::sim::SimPmu::new(4));
         pmu.wrmsr(MSR_BASE + MSR_PAGE, 0x1001, &mem);

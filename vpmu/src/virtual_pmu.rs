@@ -92,7 +92,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         self.slots.begin_operation();
         let outcome = match msr.wrapping_sub(MSR_BASE) {
             MSR_PAGE => return MsrOutcome::Value(self.page_msr),
-            MSR_VECTOR => return MsrOutcome::Value(self.vector.into()),
+            MSR_VECTOR if self.config.door.vector => return MsrOutcome::Value(self.vector.into()),
             offset => {
                 let (registers, mut context) = self.register_parts();
                 if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) {
@@ -122,7 +122,7 @@ impl<H: HostPmu> VirtualPmu<H> {
                 None => MsrOutcome::GpFault,
             },
             MSR_PAGE => self.write_page_msr(value, mem),
-            MSR_VECTOR => match value {
+            MSR_VECTOR if self.config.door.vector => match value {
                 0 | 16..=255 => {
                     self.vector = value as u8;
                     MsrOutcome::Handled
@@ -268,6 +268,10 @@ impl<H: HostPmu> VirtualPmu<H> {
         if value == 0 {
             self.slots.begin_operation();
             self.end_period(mem);
+            self.untold = Ended::default();
+            if let Some(door) = self.door_page(mem) {
+                door.clear_attention();
+            }
         } else if value % PAGE_SIZE as u64 != 1 || DoorPage::new(mem, value - 1).is_none() {
             return MsrOutcome::GpFault;
         }

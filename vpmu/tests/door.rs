@@ -4,8 +4,8 @@ mod guest;
 
 use guest::*;
 use perfctr_abi::door::op;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page};
-use perfctr_abi::layout::{CpuControl, CpuState, SEQ_OFFSET};
+use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
+use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::{Executed, SimPmu, Work};
 use vpmu::{ControlTable, HostFamily, MsrOutcome, PmuConfig, VirtualPmu, WriteCounts};
@@ -219,78 +219,6 @@ fn a_control_tells_the_overflow_of_the_period_it_ends() {
     driver.pmu.host_mut().execute(&WORK);
     driver.pmu.kicked();
     assert!(driver.pmu.take_pmi());
-}
-
-#[test]
-fn an_overflow_interrupts_by_the_vector_that_the_guest_names() {
-    let mem = memory();
-    let mut driver = driver(&mem);
-    let register = MSR_BASE + MSR_VECTOR;
-    assert_eq!(driver.pmu.rdmsr(register), MsrOutcome::Value(0));
-    for bad in [1, 15, 256, 1 << 32 | 0xF6, u64::MAX] {
-        assert_eq!(driver.pmu.wrmsr(register, bad, &mem), MsrOutcome::GpFault, "{bad:#x}");
-    }
-    let mut interrupting = control(&[USR | 0x0010_00C0]);
-    (interrupting.nractrs, interrupting.nrictrs, interrupting.ireset[0]) = (0, 1, -600);
-    let attention = || mem.read_obj::<u32>(GuestAddress(page(0) + 48)).unwrap();
-    for vector in [16, 0xF6, 255, 0] {
-        assert_eq!(driver.pmu.wrmsr(register, vector, &mem), MsrOutcome::Handled);
-        assert_eq!(driver.pmu.rdmsr(register), MsrOutcome::Value(vector));
-        assert_eq!(driver.control(0, state_page(0), interrupting).result, 0);
-        assert_eq!(driver.pmu.take_vector(&mem), None);
-        driver.pmu.host_mut().execute(&WORK);
-        driver.pmu.kicked();
-        let by_vector = vector != 0;
-        assert_eq!((driver.pmu.take_pmi(), attention()), (!by_vector, 0));
-        assert_eq!(driver.pmu.take_vector(&mem), by_vector.then_some(vector as u8));
-        assert_eq!(attention(), u32::from(by_vector));
-        assert_eq!((driver.pmu.take_vector(&mem), driver.pmu.take_pmi()), (None, false), "once");
-        assert_eq!(driver.suspend(state_page(0)), 0);
-    }
-    assert_eq!(driver.pmu.snapshot().pmis, 4);
-    assert_eq!(driver.pmu.wrmsr(register, 0xF6, &mem), MsrOutcome::Handled);
-    driver.pmu.reset();
-    assert_eq!(driver.pmu.rdmsr(register), MsrOutcome::Value(0));
-}
-
-#[test]
-fn a_state_stops_at_an_overflow_if_its_guest_says_how_to_go_on() {
-    let mem = memory();
-    let mut driver = driver(&mem);
-    assert_eq!(driver.pmu.wrmsr(MSR_BASE + MSR_VECTOR, 0xF6, &mem), MsrOutcome::Handled);
-    let sequence = GuestAddress(state_page(0) + SEQ_OFFSET as u64);
-    let mut interrupting = control(&[USR | 0xC2, USR | 0x0010_00C0]);
-    (interrupting.nractrs, interrupting.nrictrs, interrupting.ireset[1]) = (1, 1, -600);
-    let next = state_page(0);
-    let next_id = driver.update_control(next, interrupting).unwrap();
-    let stop_id = driver.update_control(0, control(&[])).unwrap();
-    let told = || mem.read_obj::<u64>(GuestAddress(page(0) + 48)).unwrap();
-    // The guest is in no change of the page, or in one; an id that nobody knows stops nothing.
-    for (sequence_before, sequence_after, stop_id) in [(6_u32, 8, stop_id), (7, 7, stop_id), (8, 8, 99)] {
-        let stops = stop_id != 99;
-        write_state(&mem, next, &CpuState::default());
-        mem.write_obj((-600_i32) as u32, GuestAddress(next + 24 + 16 + 4)).unwrap();
-        mem.write_obj(sequence_before, sequence).unwrap();
-        let begun = driver.ring(op::RESUME, Page { next, next_id, stop_id, ..Page::default() });
-        assert_eq!((begun.result, begun.lost), (0, 0));
-        driver.pmu.host_mut().execute(&WORK);
-        driver.pmu.kicked();
-        assert_eq!(driver.pmu.take_vector(&mem), Some(0xF6));
-        assert_eq!(told(), u64::from(stops) << 33 | 1, "attention, and which");
-        assert_eq!(mem.read_obj::<u32>(sequence).unwrap(), sequence_after);
-        let counts = || state(&mem, next).pmc[..2].iter().map(|pmc| pmc.sum).collect::<Vec<_>>();
-        if stops {
-            assert_eq!(counts(), [100, 1000]);
-        }
-        driver.pmu.host_mut().execute(&WORK);
-        driver.pmu.kicked();
-        assert_eq!(driver.pmu.take_vector(&mem), None);
-        let ended = driver.ring(op::SUSPEND, Page { prev: next, ..Page::default() });
-        assert_eq!((ended.result, ended.overflow_prev, told()), (0, 2, 0));
-        assert_eq!(counts(), if stops { [100, 1000] } else { [200, 2000] });
-        assert_eq!(state(&mem, next).tsc_sum, 6000);
-    }
-    assert_eq!((driver.pmu.snapshot().overflows, driver.pmu.snapshot().lost), (3, 0));
 }
 
 #[test]

@@ -180,6 +180,7 @@ fn arguments(
     };
     option("pmu", pmu.into());
     option("msr-door", word(&options.msr_door));
+    options.door_without.iter().for_each(|part| option("door-without", word(part)));
     option("source", word(&options.source));
     let mut overlay = None;
     if !options.copies.is_empty() {

@@ -12,11 +12,11 @@ use event_manager::SubscriberOps;
 use images::overlay::{CopyRequest, Overlay};
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
-use vpmu::{Host, ModelChoice, PmuConfig};
+use vpmu::{DoorParts, Host, ModelChoice, PmuConfig};
 
 use super::kernel::images;
 use super::main_loop::{Subscriber, event_manager, lock};
-use crate::cli::{self, Pmu, Run};
+use crate::cli::{self, DoorPart, Pmu, Run};
 use crate::control::Subject;
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
@@ -110,7 +110,13 @@ pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<GuestPmu> {
         _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
     };
     let core_khz = core_khz();
-    Ok(GuestPmu::Virtual(PmuConfig { model, host: host.family, core_khz, msr_door, rdpmc_faults }))
+    let door = door_parts(&options.door_without);
+    Ok(GuestPmu::Virtual(PmuConfig { model, host: host.family, core_khz, msr_door, rdpmc_faults, door }))
+}
+
+fn door_parts(without: &[DoorPart]) -> DoorParts {
+    let has = |part| !without.contains(&part);
+    DoorParts { control: has(DoorPart::Control), vector: has(DoorPart::Vector) }
 }
 
 /// KVM's own vPMU, which has neither models nor doors to choose from.

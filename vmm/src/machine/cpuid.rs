@@ -173,7 +173,7 @@ fn id_bits(count: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{HostFamily, Model};
+    use vpmu::{DoorParts, HostFamily, Model};
 
     const LAB: Host = Host { family: HostFamily::Zen, nearest: Model::AmdV2, native: true };
 
@@ -201,7 +201,8 @@ mod tests {
     }
 
     fn with(model: Model, msr_door: bool) -> CpuId {
-        let config = PmuConfig { model, host: LAB.family, core_khz: 1, msr_door, rdpmc_faults: true };
+        let door = DoorParts::ALL;
+        let config = PmuConfig { model, host: LAB.family, core_khz: 1, msr_door, rdpmc_faults: true, door };
         for_vcpu(&host(), 0, 1, Shown::Virtual(&config, &LAB)).unwrap()
     }
 

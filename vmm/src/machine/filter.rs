@@ -84,10 +84,11 @@ pub(super) fn install(vm: &VmFd, pmu: Option<&PmuConfig>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{HostFamily, Model};
+    use vpmu::{DoorParts, HostFamily, Model};
 
     fn config(model: Model) -> PmuConfig {
-        PmuConfig { model, host: HostFamily::Amd, core_khz: 1, msr_door: true, rdpmc_faults: true }
+        let door = DoorParts::ALL;
+        PmuConfig { model, host: HostFamily::Amd, core_khz: 1, msr_door: true, rdpmc_faults: true, door }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use perfvisor::dump::VcpuDump;
 use perfvisor::machine::boot::{Initrd, Module};
 use perfvisor::machine::{Config, GuestPmu, Machine};
 use vpmu::perf::PerfPmu;
-use vpmu::{HostFamily, HostPmu, Model, PmuConfig};
+use vpmu::{DoorParts, HostFamily, HostPmu, Model, PmuConfig};
 
 use crate::guest::{Given, Program, Results, Step, image, image_of, results};
 
@@ -40,7 +40,14 @@ pub(crate) struct Ran {
 
 /// The PMU of the machines below, with both doors.
 pub(crate) fn pmu(model: Model) -> PmuConfig {
-    PmuConfig { model, host: HostFamily::Zen2, core_khz: 1_000_000, msr_door: true, rdpmc_faults: true }
+    PmuConfig {
+        model,
+        host: HostFamily::Zen2,
+        core_khz: 1_000_000,
+        msr_door: true,
+        rdpmc_faults: true,
+        door: DoorParts::ALL,
+    }
 }
 
 /// A machine with the script's image as its kernel, paused.

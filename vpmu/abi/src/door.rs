@@ -129,7 +129,8 @@ pub struct Page {
     /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
     pub overflow_prev: u32,
     /// Out, at any time: 1 before an interrupt by [`MSR_VECTOR`]: a counter of the attached state has overflowed. 0 again
-    /// after any operation but UPDATE_CONTROL, or by the guest.
+    /// when the guest has been told of that state by `overflow_prev`, when the state is not attached any more, or by the
+    /// guest.
     pub attention: u32,
     /// Out, with `attention`: bit i set: i-mode counter i overflowed, and the state goes on with `stop_id` since then. As
     /// after SAMPLE, its sums are added up and, unless the guest is in such a change itself, its page's sequence count

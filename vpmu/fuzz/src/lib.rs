@@ -7,15 +7,21 @@ use std::sync::Arc;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, HostFamily, Model, PmuConfig, VirtualPmu};
+use vpmu::{ControlTable, DoorParts, HostFamily, Model, PmuConfig, VirtualPmu};
 
 /// Size of a page of guest memory.
 pub const PAGE_SIZE: u64 = 4096;
 
 /// The vCPU's PMU: `model` with `capacity` host counters.
 pub fn vcpu(model: Model, capacity: usize, table: &Arc<ControlTable>) -> VirtualPmu<SimPmu> {
-    let config =
-        PmuConfig { model, host: HostFamily::Amd, core_khz: 2_000_000, msr_door: true, rdpmc_faults: true };
+    let config = PmuConfig {
+        model,
+        host: HostFamily::Amd,
+        core_khz: 2_000_000,
+        msr_door: true,
+        rdpmc_faults: true,
+        door: DoorParts::ALL,
+    };
     VirtualPmu::new(config, 0, Arc::clone(table), SimPmu::new(capacity))
 }
 

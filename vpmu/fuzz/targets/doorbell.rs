@@ -2,12 +2,14 @@
 #![no_main]
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 
 use libfuzzer_sys::fuzz_target;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op, result};
+use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
-use vpmu::{ControlTable, MsrOutcome};
+use vpmu::sim::SimPmu;
+use vpmu::{ControlTable, MsrOutcome, VirtualPmu};
 use vpmu_fuzz::input::Input;
 use vpmu_fuzz::ledger::Ledger;
 use vpmu_fuzz::{PAGE_SIZE, vcpu};
@@ -77,6 +79,49 @@ fn documented(number: u64) -> &'static [i32] {
     }
 }
 
+/// What is known of overflow interrupts.
+#[derive(Default)]
+struct Vector {
+    /// MSR_VECTOR.
+    named: u64,
+    /// What the attached state goes on with; `None`: nobody can tell.
+    stop_id: Option<u64>,
+}
+
+impl Vector {
+    /// The guest writes MSR_VECTOR.
+    fn name(&mut self, pmu: &mut VirtualPmu<SimPmu>, value: u64, mem: &GuestMemoryMmap) {
+        let valid = value == 0 || (16..256).contains(&value);
+        let wanted = if valid { MsrOutcome::Handled } else { MsrOutcome::GpFault };
+        assert_eq!(pmu.wrmsr(MSR_BASE + MSR_VECTOR, value, mem), wanted);
+        self.named = if valid { value } else { self.named };
+        assert_eq!(pmu.rdmsr(MSR_BASE + MSR_VECTOR), MsrOutcome::Value(self.named));
+    }
+
+    /// An exit is over, and `pmi` was given by LVTPC: at most one interrupt, and with it the words of the page; what they
+    /// say is so.
+    fn ask(&mut self, pmu: &mut VirtualPmu<SimPmu>, mem: &GuestMemoryMmap, pmi: bool) {
+        assert!(!pmi || self.named == 0, "no register counts");
+        let words = GuestAddress(BASE + offset_of!(Page, attention) as u64);
+        let attached = pmu.snapshot().attached;
+        let Some(vector) = pmu.take_vector(mem) else { return };
+        assert_eq!(u64::from(vector), self.named);
+        assert_eq!(pmu.take_vector(mem), None);
+        let [attention, stopped] = mem.read_obj::<[u32; 2]>(words).expect("the door's page");
+        assert_eq!(attention, 1);
+        let now = pmu.snapshot().attached;
+        if stopped == 0 {
+            assert_eq!(now, attached);
+            return;
+        }
+        assert_eq!(now.map(|now| now.page), attached.map(|attached| attached.page));
+        if let Some(stop_id) = self.stop_id {
+            assert_eq!(now.map(|now| now.id), Some(stop_id));
+        }
+        self.stop_id = Some(0);
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let size = (1 + STATES) * PAGE_SIZE;
@@ -92,6 +137,7 @@ fuzz_target!(|data: &[u8]| {
         (state.tsc_sum, state.pmc.map(|pmc| pmc.sum))
     };
     let (mut executed, mut seen) = (false, true);
+    let mut vector = Vector::default();
     while input.more() {
         let action = input.byte();
         match action % 8 {
@@ -100,6 +146,8 @@ fuzz_target!(|data: &[u8]| {
                 let mut page = Page { result: i32::MIN, ..Page::default() };
                 (page.prev, page.next) = (address(&mut input), address(&mut input));
                 page.next_id = input.value();
+                page.stop_id = u64::from(input.byte() % 16);
+                (page.attention, page.stopped) = (7, 7);
                 if number == op::UPDATE_CONTROL || number == op::CONTROL {
                     page.control = control(&mut input);
                 }
@@ -123,11 +171,20 @@ fuzz_target!(|data: &[u8]| {
                 if !executed {
                     assert_eq!(before, [0, 1, 2].map(sums), "nothing was executed");
                 }
-                pmu.take_pmi();
+                let pmi = pmu.take_pmi();
+                match number {
+                    _ if !seen => vector.stop_id = None,
+                    op::RESUME | op::SWITCH | op::CONTROL if page.next != 0 && told.result != result::EFAULT => {
+                        vector.stop_id = Some(page.stop_id);
+                    }
+                    _ => {}
+                }
+                vector.ask(&mut pmu, &mem, pmi);
             }
             5..7 => {
                 executed = true;
-                ledger.execute(&mut pmu, &input.work());
+                let pmi = ledger.execute(&mut pmu, &input.work());
+                vector.ask(&mut pmu, &mem, pmi);
             }
             _ => match action >> 3 {
                 0 => {
@@ -139,7 +196,17 @@ fuzz_target!(|data: &[u8]| {
                 }
                 1..8 => pmu.host_mut().take(usize::from(action >> 3)),
                 8 => pmu.host_mut().take(0),
-                9 => pmu.kicked(),
+                9 => {
+                    pmu.kicked();
+                    let pmi = pmu.take_pmi();
+                    vector.ask(&mut pmu, &mem, pmi);
+                }
+                10..15 => {
+                    let any = input.value();
+                    // Mostly one that may be named.
+                    let value = if action >> 3 == 10 { any } else { any % 240 + 16 };
+                    vector.name(&mut pmu, value, &mem);
+                }
                 _ => ledger.check(&mut pmu),
             },
         }

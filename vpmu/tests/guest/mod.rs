@@ -8,7 +8,7 @@ use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op};
 use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu};
+use vpmu::{ControlTable, DoorParts, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Guest memory begins here, so that low addresses are not guest memory.
@@ -23,6 +23,7 @@ pub const CONFIG: PmuConfig = PmuConfig {
     core_khz: 2_000_000,
     msr_door: true,
     rdpmc_faults: true,
+    door: DoorParts::ALL,
 };
 
 /// Event select for user mode.

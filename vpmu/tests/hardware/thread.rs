@@ -61,6 +61,17 @@ pub struct Counter {
     pub interrupting: Option<Interrupting>,
 }
 
+impl Counter {
+    /// The same while another control counts, which has no counter of its number.
+    fn parked(&self) -> Self {
+        Self { how: (false, false, 0), interrupting: None, ..self.clone() }
+    }
+
+    fn is_parked(&self) -> bool {
+        self.how.2 == 0
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
     /// Its control, once a vCPU has taken it.
@@ -69,6 +80,13 @@ pub struct Thread {
     pub vcpu: Option<usize>,
     pub counters: Vec<Counter>,
     pub tsc: u64,
+    /// Which of [`CONTROLS`] that is.
+    pub number: usize,
+    /// What the VMM was told to go on with at an overflow.
+    pub stop_id: u64,
+    /// Its own counters while it goes on with others since then, and the overflows, of which no operation has told yet.
+    own: Option<Vec<Counter>>,
+    untold: u32,
 }
 
 impl Thread {
@@ -123,7 +141,7 @@ impl Thread {
             });
             counters.push(counter);
         }
-        Self { control: Some(control), counters, ..Self::default() }
+        Self { control: Some(control), counters, number: n, ..Self::default() }
     }
 
     /// Runs, attached. Gives what each counter counted.
@@ -165,9 +183,16 @@ impl Thread {
         }
     }
 
+    /// Counters whose overflow an operation may tell now.
+    pub fn may_be_told(&self) -> u32 {
+        let interrupting =
+            self.counters.iter().enumerate().filter(|(_, counter)| counter.interrupting.is_some());
+        interrupting.fold(self.untold, |mask, (i, _)| mask | 1 << i)
+    }
+
     /// The period ends; gives the mask of overflows that the driver is told now.
     pub fn end(&mut self) -> u32 {
-        let mut mask = 0;
+        let mut mask = std::mem::take(&mut self.untold);
         for (i, counter) in self.counters.iter_mut().enumerate() {
             let Some(counter) = &mut counter.interrupting else { continue };
             mask |= u32::from(counter.wrapped | counter.earlier) << i;
@@ -175,6 +200,58 @@ impl Thread {
             (counter.wrapped, counter.earlier, counter.due) = (false, false, false);
         }
         mask
+    }
+
+    /// Overflows have ended the period and the VMM goes on with `others`, in the same sums. i-mode counters begin where
+    /// the page says: `starts`. Those of its own have been compared with that, if they are still shown there.
+    pub fn go_on(&mut self, others: Vec<Counter>, overflows: u32, starts: &[i32], width: u32) {
+        assert!(self.own.is_none(), "stopped twice");
+        self.untold = overflows;
+        self.stop_id = 0;
+        let own = std::mem::replace(&mut self.counters, others);
+        self.take_sums(&own);
+        for (i, counter) in self.counters.iter_mut().enumerate() {
+            let Some(counter) = &mut counter.interrupting else { continue };
+            counter.start = starts[i];
+            counter.register = sign_extended(starts[i], width);
+        }
+        self.own = Some(own);
+    }
+
+    /// A new period has begun by its own counters, of which a-mode ones show in the page where they began.
+    pub fn begun_again(&mut self, starts: &[i32]) {
+        let own = self.own.iter().flatten().zip(&mut self.counters).enumerate();
+        for (i, (_, now)) in own.filter(|(_, (own, _))| own.interrupting.is_none() && !own.is_parked()) {
+            now.interrupting.iter_mut().for_each(|now| (now.start, now.wrapped) = (starts[i], false));
+        }
+    }
+
+    /// It is not attached any more, so its own counters are its counters again; they begin where the page says. Gives
+    /// those whose starts nobody but themselves can have changed, and where they stood.
+    pub fn detached(&mut self, starts: &[i32]) -> Vec<(usize, i32)> {
+        self.stop_id = 0;
+        let Some(own) = self.own.take() else { return Vec::new() };
+        let others = std::mem::replace(&mut self.counters, own);
+        self.take_sums(&others);
+        let mut untouched = Vec::new();
+        for (i, counter) in self.counters.iter_mut().enumerate() {
+            let Some(counter) = &mut counter.interrupting else { continue };
+            if others[i].is_parked() {
+                untouched.push((i, counter.start));
+            }
+            counter.start = starts[i];
+        }
+        untouched
+    }
+
+    /// The sums of counters that count no more.
+    fn take_sums(&mut self, before: &[Counter]) {
+        for (i, before) in before.iter().enumerate() {
+            match self.counters.get_mut(i) {
+                Some(counter) => (counter.sum, counter.seen) = (before.sum, before.seen),
+                None => self.counters.push(before.parked()),
+            }
+        }
     }
 
     pub fn interrupting(&self) -> impl Iterator<Item = &Interrupting> {

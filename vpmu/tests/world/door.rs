@@ -8,6 +8,14 @@ use crate::guest::{state, state_page, write_state};
 use crate::hardware::sign_extended;
 use crate::hardware::thread::{CONTROLS, Thread};
 
+/// Who runs when a thread has been detached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The same thread, in a new period.
+    Itself,
+    Other,
+}
+
 const EAGAIN: i32 = -11;
 const EBUSY: i32 = -16;
 
@@ -22,7 +30,7 @@ impl World<'_> {
 
     /// The same in one operation: what runs on the vCPU stops, and the thread runs there with its new control. If it ran
     /// there already its sums begin anew afterwards.
-    pub(super) fn restart(&mut self, thread: usize, vcpu: usize, control: usize) {
+    pub(super) fn restart(&mut self, thread: usize, vcpu: usize, control: usize, stop: usize) {
         if self.threads[thread].vcpu.is_some_and(|other| other != vcpu) {
             self.stop(thread);
         }
@@ -32,14 +40,14 @@ impl World<'_> {
         if prev != Some(thread) {
             write_state(self.mem, state_page(thread), &CpuState::default());
         }
-        let filled =
-            Page { prev: prev.map_or(0, state_page), next: state_page(thread), control, ..Page::default() };
+        let prev_page = prev.map_or(0, state_page);
+        let stop_id = self.stop_id(stop);
+        let filled = Page { prev: prev_page, next: state_page(thread), control, stop_id, ..Page::default() };
         let told = match prev {
             Some(prev) => self.end(prev, vcpu, op::CONTROL, filled),
             None => self.vcpus[vcpu].driver.ring(op::CONTROL, filled),
         };
         if let Some(prev) = prev {
-            self.threads[prev].vcpu = None;
             if prev == thread {
                 self.check_sums(thread);
                 let mut page = state(self.mem, state_page(thread));
@@ -47,11 +55,12 @@ impl World<'_> {
                 page.pmc.iter_mut().for_each(|pmc| pmc.sum = 0);
                 write_state(self.mem, state_page(thread), &page);
             } else {
-                self.check_thread(prev);
+                self.detached(prev, Next::Other);
             }
         }
         if told.result == 0 {
             new.id = told.id;
+            self.given_id(new.id, new.number);
         } else {
             assert!(!self.exact && told.result == EBUSY, "{}", told.result);
             new.control = None;
@@ -70,7 +79,8 @@ impl World<'_> {
         let control = thread.control.unwrap();
         let cstatus = cstatus(control.tsc_on != 0, control.nractrs, control.nrictrs);
         assert_eq!((page.id, page.cstatus), (thread.id as u32, cstatus));
-        assert!((0..thread.counters.len()).all(|i| page.pmc[i].map == control.pmc_map[i]));
+        let counters = (control.nractrs + control.nrictrs) as usize;
+        assert!((0..counters).all(|i| page.pmc[i].map == control.pmc_map[i]));
         page
     }
 
@@ -80,7 +90,10 @@ impl World<'_> {
         let result = self.vcpus[vcpu].driver.update_control(state_page(thread), control);
         let loaded = self.vcpus[vcpu].driver.pmu.host().loads() != loads;
         match result {
-            Ok(id) => self.threads[thread].id = id,
+            Ok(id) => {
+                self.threads[thread].id = id;
+                self.given_id(id, self.threads[thread].number);
+            }
             Err(result) => {
                 assert!(!self.exact && result == EBUSY, "{result}");
                 self.threads[thread].control = None;
@@ -119,14 +132,14 @@ impl World<'_> {
     /// Rings for an operation that ends the period of thread `n`, and compares what the driver is told of it.
     fn end(&mut self, n: usize, vcpu: usize, number: u64, filled: Page) -> Page {
         let told = Page { lost_prev: u32::MAX, overflow_prev: u32::MAX, ..filled };
-        let page = self.vcpus[vcpu].driver.ring(number, told);
+        let page = self.vcpus[vcpu].driver.ring(number, Page { attention: 1, stopped: u32::MAX, ..told });
+        assert_eq!((page.attention, page.stopped), (0, 0), "thread {n}");
+        let may_be_told = self.threads[n].may_be_told();
         let overflows = self.threads[n].end();
         if self.exact {
             assert_eq!((page.lost_prev, page.overflow_prev), (0, overflows), "thread {n}");
         } else {
-            let interrupting =
-                |i: &usize| self.threads[n].counters.get(*i).is_some_and(|c| c.interrupting.is_some());
-            assert!((0..32).filter(|i| page.overflow_prev >> i & 1 == 1).all(|i| interrupting(&i)));
+            assert_eq!(page.overflow_prev & !may_be_told, 0, "thread {n}");
         }
         page
     }
@@ -142,8 +155,7 @@ impl World<'_> {
         let Some(thread) = self.running(vcpu) else { return };
         let filled = Page { prev: state_page(thread), ..Page::default() };
         assert_eq!(self.end(thread, vcpu, op::SUSPEND, filled).result, 0);
-        self.threads[thread].vcpu = None;
-        self.check_thread(thread);
+        self.detached(thread, Next::Other);
         self.settle(vcpu);
     }
 
@@ -155,15 +167,15 @@ impl World<'_> {
         self.threads[thread].begin(self.layout.width);
         self.settle(vcpu);
         if page.result == EAGAIN {
-            self.threads[thread].vcpu = None;
-            self.attach(thread, vcpu);
+            self.detached(thread, Next::Other);
+            self.attach(thread, vcpu, page.stop_id);
         } else {
             assert_eq!(page.result, 0);
         }
     }
 
     /// The vCPU runs the thread next, which stops elsewhere first.
-    pub(super) fn switch(&mut self, thread: usize, vcpu: usize, by_resume: bool) {
+    pub(super) fn switch(&mut self, thread: usize, vcpu: usize, stop: usize, by_resume: bool) {
         if self.threads[thread].control.is_none() {
             return;
         }
@@ -171,31 +183,28 @@ impl World<'_> {
             self.stop(thread);
         }
         let (next, next_id) = (state_page(thread), self.threads[thread].id);
+        let filled = Page { next, next_id, stop_id: self.stop_id(stop), ..Page::default() };
         let prev = self.running(vcpu);
         let page = match prev {
             // The engine suspends what a driver has forgotten; of its overflows nobody is told any more.
             Some(prev) if by_resume => {
-                let page = Page { next, next_id, ..Page::default() };
+                let page = Page { attention: 1, stopped: 1, overflow_prev: 1, ..filled };
                 let page = self.vcpus[vcpu].driver.ring(op::RESUME, page);
+                assert_eq!((page.attention, page.stopped, page.overflow_prev), (0, 0, 0));
                 self.threads[prev].end();
                 page
             }
-            None if by_resume => {
-                self.vcpus[vcpu].driver.ring(op::RESUME, Page { next, next_id, ..Page::default() })
-            }
-            Some(prev) => {
-                let filled = Page { prev: state_page(prev), next, next_id, ..Page::default() };
-                self.end(prev, vcpu, op::SWITCH, filled)
-            }
-            None => self.vcpus[vcpu].driver.ring(op::SWITCH, Page { next, next_id, ..Page::default() }),
+            None if by_resume => self.vcpus[vcpu].driver.ring(op::RESUME, filled),
+            Some(prev) => self.end(prev, vcpu, op::SWITCH, Page { prev: state_page(prev), ..filled }),
+            None => self.vcpus[vcpu].driver.ring(op::SWITCH, filled),
         };
         if let Some(prev) = prev {
-            self.threads[prev].vcpu = None;
-            self.check_thread(prev);
+            let again = prev == thread && page.result != EAGAIN;
+            self.detached(prev, if again { Next::Itself } else { Next::Other });
         }
         if page.result == EAGAIN {
             self.settle(vcpu);
-            self.attach(thread, vcpu);
+            self.attach(thread, vcpu, filled.stop_id);
         } else {
             self.attached(thread, vcpu, &page);
             self.settle(vcpu);
@@ -203,7 +212,7 @@ impl World<'_> {
     }
 
     /// The table has forgotten its control.
-    fn attach(&mut self, thread: usize, vcpu: usize) {
+    fn attach(&mut self, thread: usize, vcpu: usize, stop_id: u64) {
         let starts: Vec<_> = self.threads[thread].interrupting().map(|counter| counter.start).collect();
         self.send(thread, vcpu);
         if self.threads[thread].control.is_none() {
@@ -219,7 +228,8 @@ impl World<'_> {
             }
         }
         write_state(self.mem, state_page(thread), &page);
-        let filled = Page { next: state_page(thread), next_id: self.threads[thread].id, ..Page::default() };
+        let (next, next_id) = (state_page(thread), self.threads[thread].id);
+        let filled = Page { next, next_id, stop_id, ..Page::default() };
         let page = self.vcpus[vcpu].driver.ring(op::RESUME, filled);
         self.attached(thread, vcpu, &page);
         self.settle(vcpu);
@@ -229,8 +239,22 @@ impl World<'_> {
         assert_eq!(page.result, 0);
         assert!(!self.exact || page.lost == 0, "{:#b}", page.lost);
         self.threads[thread].vcpu = Some(vcpu);
+        self.threads[thread].stop_id = page.stop_id;
         self.threads[thread].begin(self.layout.width);
         self.check_thread(thread);
+    }
+
+    /// The thread does not run any more. Its overflow may have changed what it counted by.
+    pub(super) fn detached(&mut self, n: usize, on: Next) {
+        self.threads[n].vcpu = None;
+        let starts = self.starts(n);
+        if on == Next::Itself {
+            self.threads[n].begun_again(&starts);
+        }
+        self.check_thread(n);
+        for (i, start) in self.threads[n].detached(&starts) {
+            assert!(!self.exact || start == starts[i], "thread {n}, counter {i}: start, since its overflow");
+        }
     }
 
     /// The guest writes where an i-mode counter of a stopped thread begins.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
 
 pub mod door;
+pub mod overflow;
 pub mod registers;
 pub mod step;
 
@@ -32,6 +33,8 @@ pub struct Setup {
     pub origin: u64,
     /// Host counters of each vCPU.
     pub capacity: [usize; VCPUS],
+    /// Whether guests write their counters' registers.
+    pub registers: bool,
     /// Whether all that is asked for must be counted. Otherwise host counters may be missing or taken away, and
     /// what is known is that nothing is invented.
     pub exact: bool,
@@ -48,6 +51,9 @@ pub struct Tally {
     pub retries: u64,
     /// Counters that could not be counted.
     pub lost: u64,
+    /// Threads that stopped at an overflow, and that were to stop and went on.
+    pub stops: u64,
+    pub stale: u64,
 }
 
 pub struct Vcpu<'a> {
@@ -60,6 +66,8 @@ pub struct Vcpu<'a> {
     tsc: u64,
     /// Interrupts given.
     given: u64,
+    /// The vector that the guest has named, or 0.
+    vector: u8,
     /// Something attached here could interrupt.
     interrupts_ever: bool,
     /// The host's totals when they were looked at last.
@@ -73,6 +81,12 @@ pub struct World<'a> {
     mem: &'a GuestMemoryMmap,
     pub vcpus: Vec<Vcpu<'a>>,
     pub threads: Vec<Thread>,
+    /// What each id was given for.
+    ids: BTreeMap<u64, usize>,
+    /// Of the state pages.
+    sequences: [u32; THREADS],
+    stops: u64,
+    stale: u64,
 }
 
 impl<'a> World<'a> {
@@ -91,6 +105,7 @@ impl<'a> World<'a> {
                 totals: BTreeMap::new(),
                 tsc: 0,
                 given: 0,
+                vector: 0,
                 interrupts_ever: false,
                 seen: BTreeMap::new(),
             }
@@ -102,8 +117,13 @@ impl<'a> World<'a> {
             mem,
             vcpus: vcpus.collect(),
             threads: vec![Thread::default(); THREADS],
+            ids: BTreeMap::new(),
+            sequences: [0; THREADS],
+            stops: 0,
+            stale: 0,
         };
         (0..VCPUS).for_each(|vcpu| world.set_up(vcpu));
+        world.name_tsc();
         world
     }
 
@@ -113,13 +133,18 @@ impl<'a> World<'a> {
     }
 
     pub fn step(&mut self, step: &Step) {
+        if step.is_of_registers() && !self.setup.registers {
+            return;
+        }
         match *step {
             Step::Control { thread, vcpu, control } => self.control(thread, vcpu, control),
-            Step::Restart { thread, vcpu, control } => self.restart(thread, vcpu, control),
-            Step::Switch { thread, vcpu } => self.switch(thread, vcpu, false),
-            Step::Resume { thread, vcpu } => self.switch(thread, vcpu, true),
+            Step::Restart { thread, vcpu, control, stop } => self.restart(thread, vcpu, control, stop),
+            Step::Switch { thread, vcpu, stop } => self.switch(thread, vcpu, stop, false),
+            Step::Resume { thread, vcpu, stop } => self.switch(thread, vcpu, stop, true),
             Step::Suspend { vcpu } => self.suspend(vcpu),
             Step::Sample { vcpu } => self.sample(vcpu),
+            Step::Vector { vcpu, value } => self.name_vector(vcpu, value),
+            Step::Change { thread } => self.begin_or_end_change(thread),
             Step::Start { thread, counter, start } => self.scribble(thread, counter, start),
             Step::Execute { vcpu, unit, units, exit } => self.execute(vcpu, &unit, units, exit),
             Step::Select { vcpu, counter, event, bits } => self.write_select(vcpu, counter, event, bits),
@@ -187,41 +212,6 @@ impl<'a> World<'a> {
         on.interrupts_ever |= self.threads[thread].interrupting().next().is_some();
     }
 
-    /// Interrupts that are to be given on this vCPU.
-    fn due(&self, vcpu: usize) -> u64 {
-        if !self.exact {
-            return 0;
-        }
-        let thread = self.running(vcpu).map_or(0, |thread| self.threads[thread].due());
-        self.vcpus[vcpu].processor.due + thread
-    }
-
-    /// An exit is over: the VMM asks for an interrupt, sees to an alarm, and asks again. Overflows that are found at
-    /// once are one interrupt, and none is without one.
-    pub fn settle(&mut self, vcpu: usize) {
-        let due = self.due(vcpu);
-        let on = &mut self.vcpus[vcpu];
-        let mut given = u64::from(on.driver.pmu.take_pmi());
-        if std::mem::take(&mut on.owed) {
-            on.driver.pmu.kicked();
-            given += u64::from(on.driver.pmu.take_pmi());
-        }
-        assert!(!on.driver.pmu.take_pmi(), "given once");
-        on.given += given;
-        if self.exact {
-            assert!(given <= due && (given == 0) == (due == 0), "{given} interrupts for {due} overflows");
-        } else {
-            assert!(given == 0 || on.interrupts_ever || on.processor.interrupts_ever);
-        }
-        on.processor.due = 0;
-        if given > 0 {
-            self.check_status(vcpu);
-        }
-        if let Some(thread) = self.running(vcpu) {
-            self.threads[thread].forget_due();
-        }
-    }
-
     fn reset(&mut self, vcpu: usize) {
         let page = self.vcpus[vcpu].driver.page;
         if let Some(thread) = self.running(vcpu) {
@@ -231,8 +221,10 @@ impl<'a> World<'a> {
         let on = &mut self.vcpus[vcpu];
         on.driver.pmu.reset();
         on.processor.reset();
-        on.owed = false;
+        // An alarm that has gone off is still on its way to the VMM.
+        on.vector = 0;
         assert!(!on.driver.pmu.take_pmi());
+        assert_eq!(on.driver.pmu.take_vector(self.mem), None);
         let set = perfctr_abi::door::MSR_BASE + perfctr_abi::door::MSR_PAGE;
         assert_eq!(on.driver.pmu.wrmsr(set, page | 1, self.mem), vpmu::MsrOutcome::Handled);
         self.set_up(vcpu);
@@ -242,6 +234,7 @@ impl<'a> World<'a> {
     /// The thread was just suspended, resumed or sampled: its sums are what it executed.
     fn check_thread(&mut self, n: usize) {
         self.check_sums(n);
+        self.check_sequence(n);
         let state = state(self.mem, state_page(n));
         for (i, counter) in self.threads[n].counters.iter_mut().enumerate() {
             let Some(interrupting) = &mut counter.interrupting else { continue };
@@ -322,9 +315,8 @@ impl<'a> World<'a> {
             self.check_vcpu(vcpu);
             self.vcpus[vcpu].driver.pmu.stop(self.mem);
             if let Some(thread) = self.running(vcpu) {
-                self.threads[thread].vcpu = None;
                 self.threads[thread].end();
-                self.check_thread(thread);
+                self.detached(thread, door::Next::Other);
             }
             self.vcpus[vcpu].processor.stop();
             // Everything has been looked at.
@@ -337,6 +329,8 @@ impl<'a> World<'a> {
             tally.retries += shown.door.retries;
             tally.lost += shown.lost + shown.registers.lost;
         }
+        tally.stops += self.stops;
+        tally.stale += self.stale;
     }
 }
 

@@ -21,11 +21,13 @@ pub enum Exit {
 #[derive(Clone, Debug)]
 pub enum Step {
     Control { thread: usize, vcpu: usize, control: usize },
-    Restart { thread: usize, vcpu: usize, control: usize },
-    Switch { thread: usize, vcpu: usize },
-    Resume { thread: usize, vcpu: usize },
+    Restart { thread: usize, vcpu: usize, control: usize, stop: usize },
+    Switch { thread: usize, vcpu: usize, stop: usize },
+    Resume { thread: usize, vcpu: usize, stop: usize },
     Suspend { vcpu: usize },
     Sample { vcpu: usize },
+    Vector { vcpu: usize, value: u64 },
+    Change { thread: usize },
     Start { thread: usize, counter: usize, start: i32 },
     Execute { vcpu: usize, unit: Work, units: u64, exit: Exit },
     Select { vcpu: usize, counter: usize, event: usize, bits: u64 },
@@ -41,6 +43,22 @@ pub enum Step {
     Kick { vcpu: usize },
     Reset { vcpu: usize },
     Take { vcpu: usize, count: usize },
+}
+
+impl Step {
+    /// Whether a register of a counter is written.
+    pub fn is_of_registers(&self) -> bool {
+        matches!(
+            self,
+            Self::Select { .. }
+                | Self::Toggle { .. }
+                | Self::Value { .. }
+                | Self::Fixed { .. }
+                | Self::FixedValue { .. }
+                | Self::Global { .. }
+                | Self::Any { .. }
+        )
+    }
 }
 
 fn unit() -> impl Strategy<Value = Work> {
@@ -75,15 +93,22 @@ pub fn step() -> impl Strategy<Value = Step> {
     ];
     let units = prop_oneof![6 => 1..3000u64, 2 => 1..5u64, 1 => 0..1u64 << 34];
     let start = prop_oneof![4 => -3000..0, 1 => any::<i32>(), 1 => Just(-1), 1 => Just(0)];
+    let stop = 0..8 * CONTROLS.len();
+    // What is no vector is refused.
+    let vector = prop_oneof![6 => 16..256u64, 2 => Just(0), 1 => 1..16u64, 1 => any::<u64>()];
     let bit = prop_oneof![6 => Just(ENABLE), 1 => Just(INT), 1 => Just(USR), 1 => Just(OS), 1 => Just(0)];
     let bits = any::<u64>().prop_map(|bits| bits | if bits >> 40 & 7 != 0 { ENABLE } else { 0 });
     let door = prop_oneof![
         3 => (thread.clone(), vcpu.clone(), 0..CONTROLS.len())
             .prop_map(|(thread, vcpu, control)| Step::Control { thread, vcpu, control }),
-        3 => (thread.clone(), vcpu.clone(), 0..CONTROLS.len())
-            .prop_map(|(thread, vcpu, control)| Step::Restart { thread, vcpu, control }),
-        8 => (thread.clone(), vcpu.clone()).prop_map(|(thread, vcpu)| Step::Switch { thread, vcpu }),
-        2 => (thread.clone(), vcpu.clone()).prop_map(|(thread, vcpu)| Step::Resume { thread, vcpu }),
+        3 => (thread.clone(), vcpu.clone(), 0..CONTROLS.len(), stop.clone())
+            .prop_map(|(thread, vcpu, control, stop)| Step::Restart { thread, vcpu, control, stop }),
+        8 => (thread.clone(), vcpu.clone(), stop.clone())
+            .prop_map(|(thread, vcpu, stop)| Step::Switch { thread, vcpu, stop }),
+        2 => (thread.clone(), vcpu.clone(), stop)
+            .prop_map(|(thread, vcpu, stop)| Step::Resume { thread, vcpu, stop }),
+        2 => (vcpu.clone(), vector).prop_map(|(vcpu, value)| Step::Vector { vcpu, value }),
+        1 => thread.clone().prop_map(|thread| Step::Change { thread }),
         3 => vcpu.clone().prop_map(|vcpu| Step::Suspend { vcpu }),
         3 => vcpu.clone().prop_map(|vcpu| Step::Sample { vcpu }),
         2 => (thread, 0..4usize, start).prop_map(|(thread, counter, start)| Step::Start { thread, counter, start }),

@@ -57,13 +57,7 @@ impl Dkms {
     }
 
     /// What a user does, with dkms' folders below `work` instead of the machine's. Returns the module.
-    fn build(
-        &self,
-        source: &ModuleSource,
-        series: &Series,
-        layout: &Layout,
-        work: &Path,
-    ) -> Result<PathBuf> {
+    fn build(&self, source: &ModuleSource, series: &Series, layout: &Layout, work: &Path) -> Result<PathBuf> {
         let (sources, tree) = (work.join("src"), work.join("tree"));
         let path = self.path(work, &sources, &tree)?;
         let log = layout.log(&format!("dkms-{}-{}", source.name, series.name));

@@ -55,14 +55,14 @@ pub(crate) struct Pmu {
     source: String,
     /// By the source `module` only.
     #[serde(default)]
-    hardware: Option<Hardware>,
+    pub(crate) hardware: Option<Hardware>,
 }
 
 /// What the host's kernel did for it.
-#[derive(Debug, Deserialize)]
-struct Hardware {
-    switches: u64,
-    switch_writes: u64,
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Hardware {
+    pub(crate) switches: u64,
+    pub(crate) switch_writes: u64,
     control_writes: u64,
     avoided: u64,
 }

@@ -7,7 +7,9 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{self, dump, exact, kvm, long_runs, older, perf, perfex, pmctest, side_by_side, statuses};
+use crate::cases::{
+    self, dump, exact, kvm, long_runs, older, perf, perfex, pmctest, side_by_side, statuses, switches,
+};
 use crate::failed;
 use tests::counts;
 
@@ -166,7 +168,7 @@ pub(crate) static ALL: [Guest; 13] = [
         source: "module",
         tool: Tool::Pmctest,
         append: "",
-        cases: &[exact::CASE, side_by_side::CASE],
+        cases: &[exact::CASE, side_by_side::CASE, switches::CASE],
         last_command: "exit 7",
         status: 7,
         only_perfex: true,

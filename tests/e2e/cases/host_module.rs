@@ -1,13 +1,15 @@
 //! The host's kernel module: by itself, and who else has the counters.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use images::layout::Layout;
 use tempfile::TempDir;
+use tests::counts;
+use tests::event::INSTRUCTIONS;
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use super::test_kernel;
@@ -35,14 +37,14 @@ fn script(words: &str) -> String {
     format!("cat > /tmp/module.$$ && chmod +x /tmp/module.$$ && /tmp/module.$$ {words}")
 }
 
-/// All but what the next does.
+/// All but what the next does; with a sleep that fails at its last step.
 pub(super) fn by_itself() -> Result<()> {
     passes("")
 }
 
 /// The lab machine sleeps (ACPI S3) while the module counts.
 pub(super) fn across_sleep() -> Result<()> {
-    passes("sleep global-sleep")
+    passes("sleep-s3 global-sleep-s3")
 }
 
 /// Each of the program's lines is one comparison for equality.
@@ -118,6 +120,35 @@ pub(super) fn chosen() -> Result<()> {
         let (ended, report) = beside(who, source)?;
         let report = report.with_context(|| format!("{source} beside {who:?}{ended}"))?;
         report.is_by(by).with_context(|| format!("{source} beside {who:?}"))?;
+    }
+    Ok(())
+}
+
+/// A machine that has not counted yet, by perf or by KVM's vPMU, does not lose the counters to the next one's module.
+pub(super) fn late_first_count() -> Result<()> {
+    const SCRIPT: &str = "echo up; read line; perfex -e instructions:u true 2>&1";
+    for source in ["perf", "kvm"] {
+        let run =
+            ["run", "--name", "test-late", "--kernel", "6.1", "--source", source, "--", "sh", "-c", SCRIPT];
+        let mut late = Guarded::spawn(perfvisor::command(run)?.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let mut said = BufReader::new(late.0.stdout.take().context("no pipe")?);
+        let mut line = String::new();
+        said.read_line(&mut line)?;
+        ensure!(line == "up\n", "--source {source}: it said '{line}'");
+
+        let (ended, report) = beside(None, "auto")?;
+        let report = report.with_context(|| format!("auto beside {source}{ended}"))?;
+        report.is_by("perf").with_context(|| format!("auto beside {source}"))?;
+        beside(None, "module")?.0.expect_refusal(RUN_FAILED, &["perf has", "perfvisor (pid"])?;
+
+        drop(late.0.stdin.take());
+        let mut counted = String::new();
+        said.read_to_string(&mut counted)?;
+        let status = late.wait(COMMAND_LIMIT)?;
+        ensure!(status == Some(0), "--source {source}: ended with {status:?}: {counted}");
+        let counts = counts::parse(&counted)?;
+        let [counts] = &counts[..] else { anyhow::bail!("--source {source}: it printed {counted}") };
+        ensure!(counts.of(INSTRUCTIONS)? > 1_000, "--source {source}: {counts:?}");
     }
     Ok(())
 }

@@ -274,10 +274,18 @@ mod tests {
 
     #[test]
     fn who_comes_too_late_is_told() {
-        for (asked, holders, name) in
-            [(cli::Source::Perf, FREE, "perf"), (cli::Source::Kvm, OTHERS, "kvm"), (cli::Source::Auto, FREE, "perf")]
-        {
-            let chosen = choose(asked, HostFamily::Zen, holders, || Err::<u32, _>(OpenError::Busy), || Err::<char, _>(Taken));
+        for (asked, holders, name) in [
+            (cli::Source::Perf, FREE, "perf"),
+            (cli::Source::Kvm, OTHERS, "kvm"),
+            (cli::Source::Auto, FREE, "perf"),
+        ] {
+            let chosen = choose(
+                asked,
+                HostFamily::Zen,
+                holders,
+                || Err::<u32, _>(OpenError::Busy),
+                || Err::<char, _>(Taken),
+            );
             let error = chosen.unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("perfctr_host has"), "{error}");
         }

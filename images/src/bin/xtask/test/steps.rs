@@ -91,7 +91,8 @@ pub(super) const BARE_IN_LAB: &str = "bare-in-lab";
 /// Tests that run when they are asked for by name, and why not else.
 const BY_NAME: [(&str, &str); 1] = [(
     "command-line::host-module-sleep",
-    "one run lost the lab machine while it slept (ACPI S3); `cargo xtask test host-module-sleep` runs it",
+    "one run lost the lab machine while it slept (ACPI S3), and a sleep that fails at its last step is in every run; `cargo \
+     xtask test host-module-sleep` runs it",
 )];
 
 impl Context {
@@ -204,9 +205,13 @@ fn images(context: &Context) -> Result<Tally> {
 fn kernel_modules(context: &Context) -> Result<Tally> {
     let all: Vec<Series> = series::ALL.into_iter().chain(series::BUILD_ONLY).collect();
     // Built in this run or, from the same sources, in an earlier one that had no warnings either.
-    for_each_module(context, &all, "module", |_| Ok(()), |(), source, series, headers| {
-        source.setup(series, &context.layout, headers).map(|_| ())
-    })
+    for_each_module(
+        context,
+        &all,
+        "module",
+        |_| Ok(()),
+        |(), source, series, headers| source.setup(series, &context.layout, headers).map(|_| ()),
+    )
 }
 
 fn kernel_packages(context: &Context) -> Result<Tally> {

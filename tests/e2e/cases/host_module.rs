@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use images::layout::Layout;
+use images::process::Program;
+use images::series::DEFAULT;
 use tempfile::TempDir;
 use tests::counts;
 use tests::event::INSTRUCTIONS;
@@ -51,11 +53,15 @@ pub(super) fn across_sleep() -> Result<()> {
 fn passes(parts: &str) -> Result<()> {
     let program = program(&tempfile::tempdir()?)?;
     let ended = perfvisor::run(["lab", "exec", "--", "sh", "-c", &script(parts)], &program, BOOT_LIMIT)?;
-    let said = String::from_utf8_lossy(&ended.stdout);
-    let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
-    ensure!(others.is_empty(), "{} checks passed, but:\n{}{}", ok.len(), others.join("\n"), ended.stderr);
-    ensure!(!ok.is_empty(), "nothing was checked{ended}");
+    all_ok(&String::from_utf8_lossy(&ended.stdout)).with_context(|| ended.stderr.clone())?;
     ended.expect_status(0)
+}
+
+fn all_ok(said: &str) -> Result<()> {
+    let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
+    ensure!(others.is_empty(), "{} checks passed, but:\n{}", ok.len(), others.join("\n"));
+    ensure!(!ok.is_empty(), "nothing was checked");
+    Ok(())
 }
 
 /// `perfvisor ARGUMENTS`, while `who` has the counters.
@@ -190,30 +196,51 @@ pub(super) fn global() -> Result<()> {
         .expect_refusal(FAILED, &["no CPU 7"])
 }
 
-/// Whole processors of Intel's, in a guest that has the counters of one: the lab has no other. There it is perfvisor's own
-/// PMU that is programmed, and there are no guests.
+/// `tests/lab/entries`, built for the guests' default kernel.
+fn entries(folder: &TempDir, layout: &Layout) -> Result<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/entries");
+    for name in ["Kbuild", "entries.c"] {
+        fs::copy(sources.join(name), folder.path().join(name)).with_context(|| name)?;
+    }
+    let make = Program::new("make").arg("-C").arg(layout.kdir(&DEFAULT)).arg("modules");
+    let make = make.arg(format!("M={}", folder.path().display())).without_env("MAKEFLAGS");
+    make.run().context("tests/lab/entries does not build")?;
+    Ok(folder.path().join("entries.ko"))
+}
+
+/// The counters of an Intel processor, in a guest that has them: the lab has no other. There it is perfvisor's own PMU that
+/// is programmed. Virtual CPUs are counted between entries and exits that a module stands in for; then whole processors,
+/// where no guests are.
 pub(super) fn intel() -> Result<()> {
-    const SCRIPT: &str = "insmod /root/perfctr_host.ko && spin --seconds 3600 &\n\
+    const SCRIPT: &str = "insmod /root/entries.ko && insmod /root/perfctr_host.ko || exit 1\n\
+         module entries || exit 1\n\
+         echo @; spin --seconds 3600 &\n\
          sleep 2\n\
          for part in all host guests; do\n\
              perfvisor dump --host --event instructions:u --event branches:u --of $part --format json || exit 1\n\
          done\n\
          kill -TERM $(pidof spin); wait\n\
-         rmmod perfctr_host";
-    let layout = Layout::open()?;
+         rmmod perfctr_host && rmmod entries";
+    let (layout, folder) = (Layout::open()?, tempfile::tempdir()?);
+    program(&folder)?;
     let module = layout.own_module(Layout::default_series(), "perfctr_host");
     let module = module.with_context(|| format!("the module is not there; {}", layout.remedy()))?;
     let copies = [
         format!("{}:/root/perfctr_host.ko", module.display()),
         format!("{}:/bin/perfvisor", perfvisor::program()?.display()),
         format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin")),
+        format!("{}:/bin/module", folder.path().join("module").display()),
+        format!("{}:/root/entries.ko", entries(&folder, &layout)?.display()),
     ];
     let mut arguments = vec!["run", "--pmu", "intel-v4", "--source", "perf", "--vcpus", "2"];
     copies.iter().for_each(|copy| arguments.extend(["--copy", copy]));
     arguments.extend(["--", "sh", "-c", SCRIPT]);
     let ended = perfvisor::run(arguments, b"", BOOT_LIMIT)?;
+    let said = String::from_utf8_lossy(&ended.stdout);
+    let (checks, dumps) = said.split_once("@\n").unwrap_or((&said, ""));
+    all_ok(checks).with_context(|| ended.stderr.clone())?;
     ended.expect_status(0)?;
-    let dumps = serde_json::Deserializer::from_slice(&ended.stdout).into_iter();
+    let dumps = serde_json::Deserializer::from_str(dumps).into_iter();
     let dumps: Vec<serde_json::Value> = dumps.collect::<Result<_, _>>()?;
     ensure!(dumps.len() == 3, "{} dumps{ended}", dumps.len());
     for (dump, counts) in dumps.iter().zip([true, true, false]) {

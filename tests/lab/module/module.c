@@ -72,6 +72,7 @@ static void die(const char *what)
 #include "ends.h"
 #include "sleep.h"
 #include "global.h"
+#include "entries.h"
 
 static const struct {
 	const char *name;
@@ -98,6 +99,7 @@ static const struct {
 	{ "global", t_global },
 	{ "global-sleep", t_global_sleep },
 	{ "global-sleep-s3", t_global_sleep_s3, 1 },
+	{ "entries", t_entries, 1 },
 	{ "unload", t_unload },
 };
 

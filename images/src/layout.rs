@@ -207,6 +207,10 @@ impl Layout {
         self.root.join("sparse")
     }
 
+    pub(crate) fn dkms_folder(&self) -> PathBuf {
+        self.root.join("dkms")
+    }
+
     /// Programs made for perfctr 2.6, when they are set up: static ones that can be copied into a machine.
     pub fn older_programs(&self) -> Option<PathBuf> {
         Some(self.older_programs_folder().join("bin")).filter(|folder| folder.is_dir())
@@ -243,6 +247,8 @@ impl Layout {
             "checkpatch.key",
             "sparse",
             "sparse.key",
+            "dkms",
+            "dkms.key",
             "perf",
             "perf.key",
             "older-programs",

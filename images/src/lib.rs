@@ -12,6 +12,7 @@ pub mod archive;
 pub mod artefact;
 mod bundle;
 pub mod checkpatch;
+pub mod dkms;
 pub mod headers;
 pub mod initramfs;
 pub mod kernels;

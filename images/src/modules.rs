@@ -74,7 +74,7 @@ impl ModuleSource {
         Ok(())
     }
 
-    fn inputs(&self, recipe: &str, headers: &Key) -> Result<Inputs> {
+    pub(crate) fn inputs(&self, recipe: &str, headers: &Key) -> Result<Inputs> {
         let inputs = Inputs::of(recipe, 1).text(self.name).key(headers);
         self.sources()?
             .into_iter()

@@ -11,6 +11,7 @@ pub(crate) mod perfex;
 pub(crate) mod pmctest;
 pub(crate) mod side_by_side;
 pub(crate) mod statuses;
+pub(crate) mod switches;
 
 mod benchmark;
 mod host_module;
@@ -41,6 +42,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("host-module-sleep", host_module::across_sleep),
     ("host-module-and-perf", host_module::conflicts),
     ("host-module-chosen", host_module::chosen),
+    ("host-module-late-first-count", host_module::late_first_count),
     ("host-module-global", host_module::global),
     ("host-module-intel", host_module::intel),
     ("kvm-same-numbers", kvm::same_numbers),

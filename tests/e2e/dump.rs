@@ -57,7 +57,7 @@ pub(crate) struct Pmu {
     pub(crate) door: Door,
     /// By the source `module` only.
     #[serde(default)]
-    hardware: Option<Hardware>,
+    pub(crate) hardware: Option<Hardware>,
 }
 
 /// Operations at the perfctr door.
@@ -68,10 +68,10 @@ pub(crate) struct Door {
 }
 
 /// What the host's kernel did for it.
-#[derive(Debug, Deserialize)]
-struct Hardware {
-    switches: u64,
-    switch_writes: u64,
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Hardware {
+    pub(crate) switches: u64,
+    pub(crate) switch_writes: u64,
     control_writes: u64,
     avoided: u64,
 }

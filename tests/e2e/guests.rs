@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
 use crate::cases::{
-    self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses,
+    self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses, switches,
 };
 use crate::failed;
 use tests::counts;
@@ -175,7 +175,7 @@ pub(crate) static ALL: [Guest; 14] = [
         tool: Tool::Pmctest,
         append: "",
         options: &[],
-        cases: &[exact::CASE, side_by_side::CASE],
+        cases: &[exact::CASE, side_by_side::CASE, switches::CASE],
         last_command: "exit 7",
         status: 7,
         only_perfex: true,

@@ -13,6 +13,7 @@
  */
 #include <linux/atomic.h>
 #include <linux/bitops.h>
+#include <linux/compiler.h>
 #include <linux/irqflags.h>
 #include <linux/jiffies.h>
 #include <linux/percpu.h>
@@ -69,21 +70,33 @@ static void counter_sum(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
 	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
 	u64 now = pmu_read(i);
 
-	if (is_imode(v, i) && pmu_has_overflowed(now) &&
-	    !test_and_set_bit(i, &v->rung))
-		overflow_late(c, v);
+	if (is_imode(v, i) && pmu_has_overflowed(now) && !test_bit(i, &v->rung))
+		overflow_late(c, v, i);
 	pmc->sum += (now - pmc->start) & pmu.mask;
 	pmc->start = now;
+}
+
+/*
+ * The NMI may come behind the last event: until it is known whether there is to
+ * be one, the event select stays on record, by which the handler finds it.
+ */
+static void counter_stop(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
+{
+	wrmsrl(pmu_evntsel_msr(i), 0);
+	(*v->writes)++;
+	counter_sum(c, v, i);
+	barrier();
+	c->evntsel[i] = 0;
+	c->holds[i] = v->serial;
 }
 
 static void counter_suspend(struct host_cpu *c, struct host_vcpu *v,
 			    unsigned int i)
 {
-	if (is_imode(v, i)) {
-		evntsel_write(c, v, i, 0);
-		c->holds[i] = v->serial;
-	}
-	counter_sum(c, v, i);
+	if (is_imode(v, i))
+		counter_stop(c, v, i);
+	else
+		counter_sum(c, v, i);
 	v->state->pmc[i].map = 0;
 }
 

@@ -23,6 +23,7 @@
 
 /* An alarm that nobody set. */
 #define ALARM_NONE	U64_MAX
+
 /* What comes on top of the registers. */
 struct host_rules {
 	u64 evntsel;		/* bits that a VMM may choose */
@@ -61,6 +62,7 @@ struct host_vcpu {
 	struct preempt_notifier notifier;
 	struct irq_work kick;
 	refcount_t refs;	/* the file's, and the thread's */
+	struct rcu_head rcu;
 };
 
 /* One processor. */
@@ -68,7 +70,7 @@ struct host_cpu {
 	struct host_vcpu *vcpu;	/* who counts */
 	u64 id;			/* of the last a-mode event selects */
 	bool started;
-	bool late;		/* an overflow was seen before its NMI */
+	bool late;		/* an overflow was dealt with before its NMI */
 	unsigned long late_until;
 	kuid_t user;		/* whose counts are in the counters */
 	u32 touched;		/* counters that have counted for them */
@@ -105,7 +107,7 @@ bool counter_has_rung(struct host_cpu *c, unsigned int i);
 /* Overflow: the NMI, and the signal that follows. */
 int overflow_init(void);
 void overflow_exit(void);
-void overflow_late(struct host_cpu *c, struct host_vcpu *v);
+void overflow_late(struct host_cpu *c, struct host_vcpu *v, unsigned int i);
 void overflow_kick(struct irq_work *work);
 
 /* Reading them from user space, where the kernel forbids it meanwhile. */

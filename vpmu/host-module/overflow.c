@@ -5,6 +5,7 @@
  * sends the signal that makes KVM_RUN return.
  */
 #include <linux/bitops.h>
+#include <linux/compiler.h>
 #include <linux/irq_work.h>
 #include <linux/jiffies.h>
 #include <linux/kprobes.h>
@@ -23,11 +24,19 @@
  */
 #define LATE_WINDOW	(HZ / 10)
 
-/* An overflow was found without its NMI, which then means nothing. */
-void overflow_late(struct host_cpu *c, struct host_vcpu *v)
+/* An NMI may be on its way that will find nothing. */
+static void overflow_expect(struct host_cpu *c)
 {
-	c->late = true;
 	c->late_until = jiffies + LATE_WINDOW;
+	WRITE_ONCE(c->late, true);
+}
+
+/* An overflow was found without its NMI, which may come right now, or never. */
+void overflow_late(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
+{
+	overflow_expect(c);
+	if (test_and_set_bit(i, &v->rung))
+		return;
 	pmu_acknowledge();
 	irq_work_queue(&v->kick);
 }
@@ -39,24 +48,26 @@ static void overflow_unmask(const struct host_cpu *c)
 		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
+/* Each overflow is an NMI, but the first to come finds all there are. */
 static int overflow_nmi(unsigned int cmd, struct pt_regs *regs)
 {
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 	struct host_vcpu *v = c->vcpu;
-	unsigned int i;
-	bool found = false;
+	unsigned int i, found = 0;
 
 	for (i = 0; v && i < pmu.counters; i++)
 		if (v->imode & BIT(i) && counter_has_rung(c, i) &&
 		    !test_and_set_bit(i, &v->rung))
-			found = true;
+			found++;
 	if (found)
 		pmu_acknowledge();
 	overflow_unmask(c);
+	if (found > 1)
+		overflow_expect(c);
 	if (found) {
 		v->state->interrupts++;
 		irq_work_queue(&v->kick);
-		return NMI_HANDLED;
+		return found;
 	}
 	if (c->late && time_before(jiffies, c->late_until)) {
 		c->late = false;

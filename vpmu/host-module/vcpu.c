@@ -2,7 +2,7 @@
 /*
  * Virtual CPUs: each is a thread, whose counters run when it runs. A thread's
  * list of notifiers is changed by the thread alone. So a file that is closed by
- * another leaves its notifier there, dead, until the thread ends.
+ * another leaves its notifier there, dead, until the thread ends or has another.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -13,6 +13,7 @@
 #include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/printk.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -49,14 +50,21 @@ static struct preempt_ops switch_ops = {
 	.sched_out = switch_out,
 };
 
-static void vcpu_put(struct host_vcpu *v)
+static void vcpu_free(struct rcu_head *rcu)
 {
-	if (!refcount_dec_and_test(&v->refs))
-		return;
+	struct host_vcpu *v = container_of(rcu, struct host_vcpu, rcu);
+
 	if (v->task)
 		put_task_struct(v->task);
 	free_page((unsigned long)v->state);
 	kfree(v);
+}
+
+/* Not at once: with PREEMPT_RT nothing is freed where a thread ends. */
+static void vcpu_put(struct host_vcpu *v)
+{
+	if (refcount_dec_and_test(&v->refs))
+		call_rcu(&v->rcu, vcpu_free);
 }
 
 struct host_vcpu *vcpu_new(void)
@@ -74,39 +82,9 @@ struct host_vcpu *vcpu_new(void)
 	v->state->cpu = -1;
 	v->serial = atomic64_inc_return(&last_serial);
 	v->isuspend_cpu = -1;
-	v->kick = IRQ_WORK_INIT_HARD(overflow_kick);
+	init_irq_work(&v->kick, overflow_kick);
 	refcount_set(&v->refs, 1);
 	return v;
-}
-
-static bool has_vcpu(const struct task_struct *task)
-{
-	const struct preempt_notifier *notifier;
-
-	hlist_for_each_entry(notifier, &task->preempt_notifiers, link)
-		if (notifier->ops == &switch_ops &&
-		    !container_of(notifier, struct host_vcpu, notifier)->dead)
-			return true;
-	return false;
-}
-
-int vcpu_attach(struct host_vcpu *v, int signo)
-{
-	if (signo < SIGRTMIN || signo > _NSIG)
-		return -EINVAL;
-	if (has_vcpu(current) || cmpxchg(&v->task, NULL, current))
-		return -EBUSY;
-	get_task_struct(current);
-	refcount_inc(&v->refs);
-	__module_get(THIS_MODULE);	/* which the notifier calls */
-	v->user = current_euid();
-	v->signo = signo;
-	preempt_notifier_init(&v->notifier, &switch_ops);
-	local_irq_disable();
-	preempt_notifier_register(&v->notifier);
-	counters_resume(v);
-	local_irq_enable();
-	return 0;
 }
 
 /* By its own thread. */
@@ -121,6 +99,49 @@ static void vcpu_detach(struct host_vcpu *v)
 	local_irq_restore(flags);
 	vcpu_put(v);
 	module_put(THIS_MODULE);
+}
+
+/*
+ * The current one. What it has of files that others have closed goes now: its
+ * notifiers are called at each switch, and there must not be more and more.
+ */
+static bool thread_has_vcpu(void)
+{
+	struct preempt_notifier *notifier;
+	struct hlist_node *next;
+	struct host_vcpu *v;
+	bool has = false;
+
+	hlist_for_each_entry_safe(notifier, next, &current->preempt_notifiers,
+				  link) {
+		if (notifier->ops != &switch_ops)
+			continue;
+		v = container_of(notifier, struct host_vcpu, notifier);
+		if (READ_ONCE(v->dead))
+			vcpu_detach(v);
+		else
+			has = true;
+	}
+	return has;
+}
+
+int vcpu_attach(struct host_vcpu *v, int signo)
+{
+	if (signo < SIGRTMIN || signo > _NSIG)
+		return -EINVAL;
+	if (thread_has_vcpu() || cmpxchg(&v->task, NULL, current))
+		return -EBUSY;
+	get_task_struct(current);
+	refcount_inc(&v->refs);
+	__module_get(THIS_MODULE);	/* which the notifier calls */
+	v->user = current_euid();
+	v->signo = signo;
+	preempt_notifier_init(&v->notifier, &switch_ops);
+	local_irq_disable();
+	preempt_notifier_register(&v->notifier);
+	counters_resume(v);
+	local_irq_enable();
+	return 0;
 }
 
 static void vcpu_stop_here(void *vcpu)
@@ -189,4 +210,5 @@ void vcpu_exit(void)
 	preempt_notifier_dec();
 	tracepoint_probe_unregister(exit_tracepoint, thread_exits, NULL);
 	tracepoint_synchronize_unregister();
+	rcu_barrier();
 }

@@ -16,12 +16,14 @@
 
 mod counter;
 mod counter_page;
+mod hold;
 mod probe;
 
 use std::io;
 use std::thread::{self, ThreadId};
 
 use counter::Counter;
+pub use hold::{Hold, Taken, hold};
 pub use probe::{PerfAccess, ProbeError, probe};
 
 use crate::host::{HostEvent, HostPmu, LoadError};

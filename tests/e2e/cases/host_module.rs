@@ -1,13 +1,17 @@
 //! The host's kernel module: by itself, and who else has the counters.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use images::layout::Layout;
+use images::process::Program;
+use images::series::DEFAULT;
 use tempfile::TempDir;
+use tests::counts;
+use tests::event::INSTRUCTIONS;
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use super::test_kernel;
@@ -35,25 +39,29 @@ fn script(words: &str) -> String {
     format!("cat > /tmp/module.$$ && chmod +x /tmp/module.$$ && /tmp/module.$$ {words}")
 }
 
-/// All but what the next does.
+/// All but what the next does; with a sleep that fails at its last step.
 pub(super) fn by_itself() -> Result<()> {
     passes("")
 }
 
 /// The lab machine sleeps (ACPI S3) while the module counts.
 pub(super) fn across_sleep() -> Result<()> {
-    passes("sleep global-sleep")
+    passes("sleep-s3 global-sleep-s3")
 }
 
 /// Each of the program's lines is one comparison for equality.
 fn passes(parts: &str) -> Result<()> {
     let program = program(&tempfile::tempdir()?)?;
     let ended = perfvisor::run(["lab", "exec", "--", "sh", "-c", &script(parts)], &program, BOOT_LIMIT)?;
-    let said = String::from_utf8_lossy(&ended.stdout);
-    let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
-    ensure!(others.is_empty(), "{} checks passed, but:\n{}{}", ok.len(), others.join("\n"), ended.stderr);
-    ensure!(!ok.is_empty(), "nothing was checked{ended}");
+    all_ok(&String::from_utf8_lossy(&ended.stdout)).with_context(|| ended.stderr.clone())?;
     ended.expect_status(0)
+}
+
+fn all_ok(said: &str) -> Result<()> {
+    let (ok, others): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with("ok "));
+    ensure!(others.is_empty(), "{} checks passed, but:\n{}", ok.len(), others.join("\n"));
+    ensure!(!ok.is_empty(), "nothing was checked");
+    Ok(())
 }
 
 /// `perfvisor ARGUMENTS`, while `who` has the counters.
@@ -122,6 +130,35 @@ pub(super) fn chosen() -> Result<()> {
     Ok(())
 }
 
+/// A machine that has not counted yet, by perf or by KVM's vPMU, does not lose the counters to the next one's module.
+pub(super) fn late_first_count() -> Result<()> {
+    const SCRIPT: &str = "echo up; read line; perfex -e instructions:u true 2>&1";
+    for source in ["perf", "kvm"] {
+        let run =
+            ["run", "--name", "test-late", "--kernel", "6.1", "--source", source, "--", "sh", "-c", SCRIPT];
+        let mut late = Guarded::spawn(perfvisor::command(run)?.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let mut said = BufReader::new(late.0.stdout.take().context("no pipe")?);
+        let mut line = String::new();
+        said.read_line(&mut line)?;
+        ensure!(line == "up\n", "--source {source}: it said '{line}'");
+
+        let (ended, report) = beside(None, "auto")?;
+        let report = report.with_context(|| format!("auto beside {source}{ended}"))?;
+        report.is_by("perf").with_context(|| format!("auto beside {source}"))?;
+        beside(None, "module")?.0.expect_refusal(RUN_FAILED, &["perf has", "perfvisor (pid"])?;
+
+        drop(late.0.stdin.take());
+        let mut counted = String::new();
+        said.read_to_string(&mut counted)?;
+        let status = late.wait(COMMAND_LIMIT)?;
+        ensure!(status == Some(0), "--source {source}: ended with {status:?}: {counted}");
+        let counts = counts::parse(&counted)?;
+        let [counts] = &counts[..] else { anyhow::bail!("--source {source}: it printed {counted}") };
+        ensure!(counts.of(INSTRUCTIONS)? > 1_000, "--source {source}: {counts:?}");
+    }
+    Ok(())
+}
+
 /// What a loop of two instructions on CPU 1 counts there, one of which is a branch; the module's own test compares whole
 /// processors' counts for equality.
 pub(super) fn global() -> Result<()> {
@@ -159,30 +196,51 @@ pub(super) fn global() -> Result<()> {
         .expect_refusal(FAILED, &["no CPU 7"])
 }
 
-/// Whole processors of Intel's, in a guest that has the counters of one: the lab has no other. There it is perfvisor's own
-/// PMU that is programmed, and there are no guests.
+/// `tests/lab/entries`, built for the guests' default kernel.
+fn entries(folder: &TempDir, layout: &Layout) -> Result<PathBuf> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/entries");
+    for name in ["Kbuild", "entries.c"] {
+        fs::copy(sources.join(name), folder.path().join(name)).with_context(|| name)?;
+    }
+    let make = Program::new("make").arg("-C").arg(layout.kdir(&DEFAULT)).arg("modules");
+    let make = make.arg(format!("M={}", folder.path().display())).without_env("MAKEFLAGS");
+    make.run().context("tests/lab/entries does not build")?;
+    Ok(folder.path().join("entries.ko"))
+}
+
+/// The counters of an Intel processor, in a guest that has them: the lab has no other. There it is perfvisor's own PMU that
+/// is programmed. Virtual CPUs are counted between entries and exits that a module stands in for; then whole processors,
+/// where no guests are.
 pub(super) fn intel() -> Result<()> {
-    const SCRIPT: &str = "insmod /root/perfctr_host.ko && spin --seconds 3600 &\n\
+    const SCRIPT: &str = "insmod /root/entries.ko && insmod /root/perfctr_host.ko || exit 1\n\
+         module entries || exit 1\n\
+         echo @; spin --seconds 3600 &\n\
          sleep 2\n\
          for part in all host guests; do\n\
              perfvisor dump --host --event instructions:u --event branches:u --of $part --format json || exit 1\n\
          done\n\
          kill -TERM $(pidof spin); wait\n\
-         rmmod perfctr_host";
-    let layout = Layout::open()?;
+         rmmod perfctr_host && rmmod entries";
+    let (layout, folder) = (Layout::open()?, tempfile::tempdir()?);
+    program(&folder)?;
     let module = layout.own_module(Layout::default_series(), "perfctr_host");
     let module = module.with_context(|| format!("the module is not there; {}", layout.remedy()))?;
     let copies = [
         format!("{}:/root/perfctr_host.ko", module.display()),
         format!("{}:/bin/perfvisor", perfvisor::program()?.display()),
         format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin")),
+        format!("{}:/bin/module", folder.path().join("module").display()),
+        format!("{}:/root/entries.ko", entries(&folder, &layout)?.display()),
     ];
     let mut arguments = vec!["run", "--pmu", "intel-v4", "--source", "perf", "--vcpus", "2"];
     copies.iter().for_each(|copy| arguments.extend(["--copy", copy]));
     arguments.extend(["--", "sh", "-c", SCRIPT]);
     let ended = perfvisor::run(arguments, b"", BOOT_LIMIT)?;
+    let said = String::from_utf8_lossy(&ended.stdout);
+    let (checks, dumps) = said.split_once("@\n").unwrap_or((&said, ""));
+    all_ok(checks).with_context(|| ended.stderr.clone())?;
     ended.expect_status(0)?;
-    let dumps = serde_json::Deserializer::from_slice(&ended.stdout).into_iter();
+    let dumps = serde_json::Deserializer::from_str(dumps).into_iter();
     let dumps: Vec<serde_json::Value> = dumps.collect::<Result<_, _>>()?;
     ensure!(dumps.len() == 3, "{} dumps{ended}", dumps.len());
     for (dump, counts) in dumps.iter().zip([true, true, false]) {

@@ -127,6 +127,41 @@ static void at_alarm(struct guest *g)
 	arm(g->fd, 0, g->period);
 }
 
+static uint64_t together_at;
+
+/* Both have got there, or the second's signal is yet to come. */
+static void at_both(struct guest *g)
+{
+	if (count(g->state, 1) < together_at)
+		return;
+	expect("together-at", count(g->state, 0), together_at);
+	g->rung++;
+	together_at += g->period;
+	arm(g->fd, 0, g->period);
+	arm(g->fd, 1, g->period);
+}
+
+/* Two counters that overflow with one instruction are one interrupt, or one and another that finds nothing. */
+static void alarms_together(void)
+{
+	struct guest g;
+
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 1, USR | OS | INSNS);
+	g.period = 1001;
+	g.on_alarm = at_both;
+	together_at = g.period;
+	arm(g.fd, 0, g.period);
+	arm(g.fd, 1, g.period);
+	for (int i = 0; i < 10; i++)
+		guest_run(&g, 20000);
+	check("together", g.rung, 10 * GUEST_INSNS(20000) / g.period);
+	check("together-interrupts", g.state->interrupts, g.rung);
+	check("together-count", count(g.state, 1), 10 * GUEST_INSNS(20000));
+	guest_free(&g);
+}
+
 static void t_alarms(void)
 {
 	static const uint64_t periods[] = { 1, 2, 3, 10, 100, 12345 };
@@ -156,6 +191,7 @@ static void t_alarms(void)
 	check("rings-once", g.rung, 1);
 	check("counts-on", count(g.state, 0), 100 * GUEST_INSNS(1000));
 	guest_free(&g);
+	alarms_together();
 }
 
 struct side {

@@ -23,7 +23,7 @@ static void *toggle(void *unused)
 }
 
 /* Run @g, which is new, with counters and an alarm until @what says stop; how often. */
-static uint64_t run_during(struct guest *g, void *(*what)(void *))
+static uint64_t run_during(struct guest *g, void *(*what)(void *), void *argument)
 {
 	uint64_t total = 0;
 	pthread_t thread;
@@ -35,7 +35,7 @@ static uint64_t run_during(struct guest *g, void *(*what)(void *))
 	g->period = 10007;
 	arm(g->fd, 0, g->period);
 	stop = 0;
-	pthread_create(&thread, NULL, what, NULL);
+	pthread_create(&thread, NULL, what, argument);
 	while (!stop) {
 		guest_run(g, 100000);
 		total++;
@@ -49,7 +49,7 @@ static void t_hotplug(void)
 	uint64_t total;
 	struct guest g;
 
-	total = run_during(&g, toggle);
+	total = run_during(&g, toggle, NULL);
 	check("hotplug-count", count(g.state, 0), total * GUEST_INSNS(100000));
 	check("hotplug-branches", count(g.state, 1), total * GUEST_BRANCHES(100000));
 	check("hotplug-alarms", g.rung, count(g.state, 0) / g.period);
@@ -59,45 +59,6 @@ static void t_hotplug(void)
 	check("hotplug-after", count(g.state, 0), total * GUEST_INSNS(100000) + GUEST_INSNS(1000));
 	unpin();
 	guest_free(&g);
-}
-
-static void put(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY);
-
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		die(path);
-	close(fd);
-}
-
-static void *sleep_and_wake(void *unused)
-{
-	usleep(300000);
-	put("/sys/class/rtc/rtc0/wakealarm", "+4");
-	put("/sys/power/state", "mem");
-	usleep(300000);
-	stop = 1;
-	return NULL;
-}
-
-/* The machine sleeps (ACPI S3, where all registers are lost) and counts on. */
-static void t_sleep(void)
-{
-	uint64_t total;
-	struct guest g;
-
-	total = run_during(&g, sleep_and_wake);
-	for (int cpu = 0; cpu < 2; cpu++) {
-		pin(cpu);
-		guest_run(&g, 100000);
-		total++;
-	}
-	unpin();
-	check("sleep-count", count(g.state, 0), total * GUEST_INSNS(100000));
-	check("sleep-branches", count(g.state, 1), total * GUEST_BRANCHES(100000));
-	check("sleep-alarms", g.rung, count(g.state, 0) / g.period);
-	guest_free(&g);
-	check("sleep-perf", perf_counts(), 100000);
 }
 
 /* How many virtual CPUs count, in memory that the processes share. */
@@ -194,6 +155,42 @@ static void t_closed(void)
 		no_more_uses("closed-uses");
 	}
 	check("closed", 0, 0);
+}
+
+static volatile int closable;
+
+static void *attaches_often(void *unused)
+{
+	for (int i = 0; i < 50; i++) {
+		shared_fd = device();
+		expect("closed-often", attach(shared_fd), 0);
+		closable = 1;
+		while (closable)
+			usleep(100);
+	}
+	attached = 1;
+	while (attached)
+		usleep(100);
+	return NULL;
+}
+
+/* What another has closed stays with the thread until it ends, or has a new one: it does not pile up. */
+static void t_closed_often(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, attaches_often, NULL);
+	while (!attached) {
+		if (closable) {
+			close(shared_fd);
+			closable = 0;
+		}
+		usleep(100);
+	}
+	check("closed-often-uses", module_uses(), 1);
+	attached = 0;
+	pthread_join(thread, NULL);
+	no_more_uses("closed-often-uses-after");
 }
 
 static void t_unload(void)

@@ -148,13 +148,13 @@ static void global_parts(int fd)
 }
 
 /* It counts on where it was. */
-static void global_counts_on(int fd, const char *name, uint64_t before)
+static void global_counts_on(int fd, int cpu, const char *name, uint64_t before)
 {
 	struct perfctr_host_cpu_state s;
 
-	pin(1);
+	pin(cpu);
 	LOOP(50000);
-	s = cpu_read(fd, 1);
+	s = cpu_read(fd, cpu);
 	unpin();
 	check(name, s.counting && s.sum[0] >= before + 100000 && s.sum[0] < before + 100000000, 1);
 }
@@ -174,11 +174,11 @@ static void global_hotplug(int fd)
 	check("global-off-keeps", off.sum[0] >= before.sum[0] && before.sum[0] >= 2000000, 1);
 	check("global-load-off", cpu_load(fd, 1, 3, USR | INSNS), 0);
 	online(1);
-	global_counts_on(fd, "global-on-again", off.sum[0]);
+	global_counts_on(fd, 1, "global-on-again", off.sum[0]);
 	check("global-loaded-off", cpu_read(fd, 1).sum[3] >= 100000, 1);
 }
 
-static void t_global_sleep(void)
+static void global_across(void *(*what)(void *), void *argument)
 {
 	int fd = global_device();
 	uint64_t before[2];
@@ -190,11 +190,26 @@ static void t_global_sleep(void)
 		before[cpu] = cpu_read(fd, cpu).sum[0];
 	}
 	unpin();
-	sleep_and_wake(NULL);
-	for (int cpu = 0; cpu < 2; cpu++)
-		check("global-sleep-keeps", cpu_read(fd, cpu).sum[0] >= before[cpu], 1);
-	global_counts_on(fd, "global-after-sleep", cpu_read(fd, 1).sum[0]);
+	in_thread(what, argument);
+	for (int cpu = 0; cpu < 2; cpu++) {
+		uint64_t after = cpu_read(fd, cpu).sum[0];
+
+		check("global-sleep-keeps", after >= before[cpu], 1);
+		global_counts_on(fd, cpu, "global-after-sleep", after);
+	}
 	close(fd);
+}
+
+static void t_global_sleep(void)
+{
+	int times = 2;
+
+	global_across(sleepless, &times);
+}
+
+static void t_global_sleep_s3(void)
+{
+	global_across(sleep_and_wake, NULL);
 }
 
 /* Rather no counts than wrong ones: see t_dirty(). */

@@ -70,7 +70,9 @@ static void die(const char *what)
 #include "counts.h"
 #include "sharing.h"
 #include "ends.h"
+#include "sleep.h"
 #include "global.h"
+#include "entries.h"
 
 static const struct {
 	const char *name;
@@ -89,11 +91,15 @@ static const struct {
 	{ "rdpmc-setting", t_rdpmc_setting },
 	{ "secret", t_secret },
 	{ "hotplug", t_hotplug },
-	{ "sleep", t_sleep, 1 },
+	{ "sleep", t_sleep },
+	{ "sleep-s3", t_sleep_s3, 1 },
 	{ "killed", t_killed },
 	{ "closed", t_closed },
+	{ "closed-often", t_closed_often },
 	{ "global", t_global },
-	{ "global-sleep", t_global_sleep, 1 },
+	{ "global-sleep", t_global_sleep },
+	{ "global-sleep-s3", t_global_sleep_s3, 1 },
+	{ "entries", t_entries, 1 },
 	{ "unload", t_unload },
 };
 

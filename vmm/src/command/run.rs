@@ -226,7 +226,7 @@ fn boot(
 /// Where the counts come from. A guest without counters takes them from nobody.
 pub(super) fn source(options: &Run) -> Result<Source> {
     if !options.pmu.needs_counters() {
-        return Ok(Source::Perf);
+        return Ok(Source::none());
     }
     Ok(Source::choose(options.source)?)
 }

@@ -1,22 +1,26 @@
 //! Where counts come from: `--source`.
 
-use vpmu::module::{Hold, ModulePmu, OpenError, global};
-use vpmu::perf::PerfPmu;
-use vpmu::{HardwareCounts, HostEvent, HostFamily, HostPmu, LoadError, module};
+use vpmu::module::{self, ModulePmu, OpenError, global};
+use vpmu::perf::{self, PerfPmu, Taken};
+use vpmu::{HardwareCounts, HostEvent, HostFamily, HostPmu, LoadError};
 
 use super::pmu_holders;
 use crate::cli;
 use crate::vcpu;
 
-/// The source of a machine's counts, for as long as it runs.
+/// The source of a machine's counts, for as long as it runs, with the host's counters held for it: nobody takes them
+/// while its guest does not count.
 pub enum Source {
     /// Perf events.
-    Perf,
-    /// The kernel module, with the host's counters held for it.
-    Module(Hold),
-    /// KVM's own vPMU, and nothing here.
-    Kvm,
+    Perf(PerfHold),
+    /// The kernel module.
+    Module(module::Hold),
+    /// KVM's own vPMU, which counts by perf.
+    Kvm(PerfHold),
 }
+
+/// `None` where this user may have no perf events, and nothing is counted by them either; but KVM's own may count.
+type PerfHold = Option<perf::Hold>;
 
 /// What was asked for cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +33,11 @@ pub enum Unusable {
         /// What to do about it.
         remedy: String,
     },
-    /// Perf.
+    /// Perf, or KVM's vPMU by it.
     #[error(
-        "--source perf: perfctr_host has the host's counters for other machines; use --source module, or end those"
+        "--source {0}: perfctr_host has the host's counters for other machines; use --source module, or end those"
     )]
-    Perf,
+    Perf(&'static str),
     /// Either, while whole processors are counted.
     #[error("perfctr_host counts whole processors now; {0}")]
     Global(String),
@@ -49,11 +53,16 @@ impl Source {
         // Asked first, for with our own hold it is used.
         let holders = Holders { module: pmu_holders::module_is_used(), global: global::is_on() };
         let family = HostFamily::detect();
-        choose(asked, family, holders, module::hold).map(|chosen| match chosen {
-            Chosen::Perf => Self::Perf,
+        choose(asked, family, holders, module::hold, perf::hold).map(|chosen| match chosen {
+            Chosen::Perf(hold) => Self::Perf(hold),
             Chosen::Module(hold) => Self::Module(hold),
-            Chosen::Kvm => Self::Kvm,
+            Chosen::Kvm(hold) => Self::Kvm(hold),
         })
+    }
+
+    /// For a guest without counters, which takes them from nobody.
+    pub fn none() -> Self {
+        Self::Perf(None)
     }
 
     /// Makes the source of each vCPU, given the vCPU's TSC offset.
@@ -61,7 +70,7 @@ impl Source {
         let signal = vcpu::signal();
         let held = match self {
             // With KVM's there is no engine that would ask.
-            Self::Perf | Self::Kvm => None,
+            Self::Perf(_) | Self::Kvm(_) => None,
             Self::Module(hold) => Some(hold.info()),
         };
         move |tsc_offset| match held {
@@ -89,12 +98,12 @@ struct Holders {
     global: bool,
 }
 
-/// A [`Source`], of whatever holds the module's counters.
+/// A [`Source`], of whatever holds the counters for the module and for perf.
 #[derive(Debug, PartialEq, Eq)]
-enum Chosen<H> {
-    Perf,
-    Module(H),
-    Kvm,
+enum Chosen<M, P> {
+    Perf(P),
+    Module(M),
+    Kvm(P),
 }
 
 /// Whether `auto` may be the module: on Intel's processors it was never tried, for want of one.
@@ -102,29 +111,33 @@ pub(crate) fn auto_may_be_module(family: HostFamily) -> bool {
     family != HostFamily::Intel
 }
 
-/// The choice itself; `hold` takes the module's counters.
-fn choose<H>(
+/// The choice itself; `for_module` and `for_perf` take the counters.
+fn choose<M, P>(
     asked: cli::Source,
     family: HostFamily,
     holders: Holders,
-    hold: impl FnOnce() -> Result<H, OpenError>,
-) -> Result<Chosen<H>, Unusable> {
+    for_module: impl FnOnce() -> Result<M, OpenError>,
+    for_perf: impl Fn() -> Result<P, Taken>,
+) -> Result<Chosen<M, P>, Unusable> {
     // Perf cannot have what the module has for others, so there is no choice then.
     let perf_can = !holders.module;
+    let taken = |source| match holders.global {
+        true => Unusable::Global(pmu_holders::by_global()),
+        false => Unusable::Perf(source),
+    };
+    let by_perf = || for_perf().map(Chosen::Perf).map_err(|Taken| taken("perf"));
     match asked {
         // That it counts is found out when the machine's PMU is chosen (kvm_vpmu).
-        cli::Source::Kvm => return Ok(Chosen::Kvm),
-        cli::Source::Perf if perf_can => return Ok(Chosen::Perf),
-        cli::Source::Auto if perf_can && !auto_may_be_module(family) => return Ok(Chosen::Perf),
-        cli::Source::Perf | cli::Source::Auto if holders.global => {
-            return Err(Unusable::Global(pmu_holders::by_global()));
-        }
-        cli::Source::Perf => return Err(Unusable::Perf),
+        cli::Source::Kvm => return for_perf().map(Chosen::Kvm).map_err(|Taken| taken("kvm")),
+        cli::Source::Perf if perf_can => return by_perf(),
+        cli::Source::Auto if perf_can && !auto_may_be_module(family) => return by_perf(),
+        cli::Source::Perf => return Err(taken("perf")),
+        cli::Source::Auto if holders.global => return Err(taken("auto")),
         cli::Source::Auto | cli::Source::Module => {}
     }
-    match (hold(), asked) {
+    match (for_module(), asked) {
         (Ok(hold), _) => Ok(Chosen::Module(hold)),
-        (Err(_), cli::Source::Auto) if perf_can => Ok(Chosen::Perf),
+        (Err(_), cli::Source::Auto) if perf_can => by_perf(),
         (Err(error), _) => Err(Unusable::Module { remedy: remedy(&error), error }),
     }
 }
@@ -208,13 +221,17 @@ mod tests {
     const GLOBAL: Holders = Holders { module: true, global: true };
 
     /// With a module that counts.
-    fn with(asked: cli::Source, holders: Holders) -> Result<Chosen<u32>, Unusable> {
-        choose(asked, HostFamily::Zen, holders, || Ok(7))
+    fn with(asked: cli::Source, holders: Holders) -> Result<Chosen<u32, char>, Unusable> {
+        choose(asked, HostFamily::Zen, holders, || Ok(7), || Ok('p'))
     }
 
     /// With one that cannot be held.
-    fn without(asked: cli::Source, holders: Holders, error: OpenError) -> Result<Chosen<u32>, Unusable> {
-        choose(asked, HostFamily::Zen, holders, || Err(error))
+    fn without(
+        asked: cli::Source,
+        holders: Holders,
+        error: OpenError,
+    ) -> Result<Chosen<u32, char>, Unusable> {
+        choose(asked, HostFamily::Zen, holders, || Err(error), || Ok('p'))
     }
 
     #[test]
@@ -223,22 +240,22 @@ mod tests {
             assert_eq!(with(cli::Source::Auto, holders).unwrap(), Chosen::Module(7));
             assert_eq!(with(cli::Source::Module, holders).unwrap(), Chosen::Module(7));
         }
-        assert_eq!(with(cli::Source::Perf, FREE).unwrap(), Chosen::Perf);
-        assert_eq!(with(cli::Source::Kvm, FREE).unwrap(), Chosen::Kvm);
+        assert_eq!(with(cli::Source::Perf, FREE).unwrap(), Chosen::Perf('p'));
+        assert_eq!(with(cli::Source::Kvm, FREE).unwrap(), Chosen::Kvm('p'));
     }
 
     #[test]
     fn else_auto_is_perf() {
         for error in [OpenError::NoModule, OpenError::NotAllowed, OpenError::Busy, OpenError::Still] {
-            assert_eq!(without(cli::Source::Auto, FREE, error).unwrap(), Chosen::Perf);
+            assert_eq!(without(cli::Source::Auto, FREE, error).unwrap(), Chosen::Perf('p'));
         }
-        let chosen = choose(cli::Source::Auto, HostFamily::Intel, FREE, || Ok(7));
-        assert_eq!(chosen.unwrap(), Chosen::Perf, "where it was never tried");
+        let chosen = choose(cli::Source::Auto, HostFamily::Intel, FREE, || Ok(7), || Ok('p'));
+        assert_eq!(chosen.unwrap(), Chosen::Perf('p'), "where it was never tried");
     }
 
     #[test]
     fn who_asks_for_the_module_gets_it_or_the_reason() {
-        let chosen = choose(cli::Source::Module, HostFamily::Intel, FREE, || Ok(7));
+        let chosen = choose(cli::Source::Module, HostFamily::Intel, FREE, || Ok(7), || Ok('p'));
         assert_eq!(chosen.unwrap(), Chosen::Module(7));
         let error = without(cli::Source::Module, FREE, OpenError::NoModule).unwrap_err();
         assert!(error.to_string().starts_with("--source module: ") && error.to_string().contains("insmod"));
@@ -246,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_others_have_is_said() {
-        assert!(matches!(with(cli::Source::Perf, OTHERS), Err(Unusable::Perf)));
+        assert!(matches!(with(cli::Source::Perf, OTHERS), Err(Unusable::Perf("perf"))));
         for asked in [cli::Source::Perf, cli::Source::Auto] {
             let error = without(asked, GLOBAL, OpenError::Global).unwrap_err();
             assert!(matches!(error, Unusable::Global(_)), "{error}");
@@ -256,8 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_too_late_is_told() {
+        for (asked, holders, name) in [
+            (cli::Source::Perf, FREE, "perf"),
+            (cli::Source::Kvm, OTHERS, "kvm"),
+            (cli::Source::Auto, FREE, "perf"),
+        ] {
+            let chosen = choose(
+                asked,
+                HostFamily::Zen,
+                holders,
+                || Err::<u32, _>(OpenError::Busy),
+                || Err::<char, _>(Taken),
+            );
+            let error = chosen.unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("perfctr_host has"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_vcpus_source_has_its_name() {
-        let mut source = Source::Perf.vcpus()(5);
+        let mut source = Source::none().vcpus()(5);
         assert_eq!((source.name(), source.hardware(), source.now(0)), ("perf", None, None));
         source.unload(0);
     }

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 
 use perf_event_open_sys::bindings::{
-    PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, perf_event_attr,
+    PERF_COUNT_HW_INSTRUCTIONS, PERF_FLAG_FD_CLOEXEC, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, perf_event_attr,
 };
 use perf_event_open_sys::perf_event_open;
 
@@ -35,11 +35,17 @@ impl Counter {
         Self::open_type(PERF_TYPE_HARDWARE, event, None)
     }
 
+    /// An event of user mode, for which the least is needed, that is never enabled.
+    pub(super) fn open_disabled() -> io::Result<Self> {
+        let mut attr = attributes(PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS.into());
+        attr.set_disabled(1);
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        Ok(Self { file: open(&mut attr)?, page: None })
+    }
+
     fn open_type(type_: u32, event: HostEvent, signal: Option<libc::c_int>) -> io::Result<Self> {
-        let mut attr = perf_event_attr::default();
-        attr.type_ = type_;
-        attr.config = event.config;
-        attr.size = size_of::<perf_event_attr>() as u32;
+        let mut attr = attributes(type_, event.config);
         // Pinned: on the PMU whenever the thread runs, or visibly broken; never multiplexed.
         attr.set_pinned(1);
         attr.set_exclude_host(1);
@@ -51,14 +57,7 @@ impl Counter {
             attr.__bindgen_anon_1.sample_period = LONGEST_ALARM;
             attr.__bindgen_anon_2.wakeup_events = 1;
         }
-        // SAFETY: `attr` is a properly initialised perf_event_attr that outlives the call, and a counting event
-        // changes nothing in this process.
-        let fd = unsafe { perf_event_open(&mut attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC.into()) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded, so `fd` is an open descriptor that nobody else owns.
-        let file = unsafe { File::from_raw_fd(fd) };
+        let file = open(&mut attr)?;
         if let Some(signal) = signal {
             signal_this_thread(&file, signal)?;
         }
@@ -95,6 +94,26 @@ impl Counter {
     pub(super) fn has_rdpmc(&self) -> bool {
         matches!(self.page.as_ref().map(CounterPage::read), Some(PageReading::Count(_)))
     }
+}
+
+fn attributes(type_: u32, config: u64) -> perf_event_attr {
+    let mut attr = perf_event_attr::default();
+    attr.type_ = type_;
+    attr.config = config;
+    attr.size = size_of::<perf_event_attr>() as u32;
+    attr
+}
+
+/// An event of the calling thread.
+fn open(attr: &mut perf_event_attr) -> io::Result<File> {
+    // SAFETY: `attr` is a properly initialised perf_event_attr that outlives the call, and a counting event changes
+    // nothing in this process.
+    let fd = unsafe { perf_event_open(attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC.into()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so `fd` is an open descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// Have the kernel send `signal` to the calling thread whenever `event` has something to tell.

@@ -25,7 +25,8 @@ pub(super) const CHECKS: &[Check] = &[
 /// An address far beyond any guest's memory.
 const BEYOND: u64 = 1 << 45;
 
-/// Run `check` on CPU 0 with a page of ours at the door, then give the driver its page back and see that it counts.
+/// Run `check` on CPU 0 with a page of ours at the door, then give the driver its page back and see that it counts. Nobody
+/// else may count there meanwhile: a switch would be an operation on our page.
 fn with_own_page(check: impl FnOnce(&Door, &Pages) -> Result<()>) -> Result<()> {
     pin_to_cpu_0()?;
     let door = Door::open()?;

@@ -8,7 +8,8 @@ use libtest_mimic::Trial;
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
 use crate::cases::{
-    self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses, switches,
+    self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses,
+    switches,
 };
 use crate::failed;
 use tests::counts;

@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, Page, op};
+use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, MSR_VECTOR, Page, op};
 use perfctr_abi::layout::CpuControl;
 use vm_memory::{Bytes, GuestAddress};
 use vpmu::sim::{Executed, Work};
@@ -122,6 +122,35 @@ fn i_mode_switches_overflows_and_their_interrupts_do_not_allocate() {
     assert!(interrupts > 0);
     let shown = driver.pmu.snapshot();
     assert!(shown.overflows > 100 && shown.lost == 0, "{shown:?}");
+}
+
+#[test]
+fn a_state_that_stops_at_its_overflow_and_goes_on_does_not_allocate() {
+    let mem = memory();
+    let mut driver = Driver::new(vcpu(&ControlTable::new(), 6), &mem, 0);
+    assert_eq!(driver.pmu.wrmsr(MSR_BASE + MSR_VECTOR, 0xF6, &mem), MsrOutcome::Handled);
+    let mut control = CpuControl { nractrs: 0, nrictrs: 1, ..control(&[USR | 1 << 20 | 0xC0]) };
+    control.ireset[0] = -3;
+    let next = state_page(0);
+    let next_id = driver.update_control(next, control).unwrap();
+    let stop_id = driver.update_control(0, guest::control(&[])).unwrap();
+    let go_on = Page { prev: next, next, next_id, stop_id, ..Page::default() };
+    assert_eq!(driver.resume(next, next_id), (0, 0));
+    let mut stop = |rounds: u64| {
+        for _ in 0..rounds {
+            assert_eq!(driver.ring(op::SWITCH, go_on).result, 0);
+            for _ in 0..5 {
+                driver.pmu.host_mut().execute(&WORK);
+                driver.pmu.kicked();
+                driver.pmu.take_vector(&mem);
+            }
+        }
+    };
+    // What it goes on with is new to this vCPU.
+    stop(1);
+    assert_eq!(allocations(|| stop(100)), 0);
+    let shown = driver.pmu.snapshot();
+    assert_eq!((shown.overflows, shown.pmis, state(&mem, next).pmc[0].sum), (101, 101, 303));
 }
 
 #[test]

@@ -174,7 +174,9 @@ fuzz_target!(|data: &[u8]| {
                 let pmi = pmu.take_pmi();
                 match number {
                     _ if !seen => vector.stop_id = None,
-                    op::RESUME | op::SWITCH | op::CONTROL if page.next != 0 && told.result != result::EFAULT => {
+                    op::RESUME | op::SWITCH | op::CONTROL
+                        if page.next != 0 && told.result != result::EFAULT =>
+                    {
                         vector.stop_id = Some(page.stop_id);
                     }
                     _ => {}

@@ -211,7 +211,7 @@ void counters_resume(struct host_vcpu *v)
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 	unsigned int i;
 
-	if (!c->started || READ_ONCE(v->dead))
+	if (!c->started || c->asleep || READ_ONCE(v->dead))
 		return;
 	v->writes = &v->state->switch_writes;
 	if (c->touched && !uid_eq(c->user, v->user))

@@ -70,6 +70,7 @@ struct host_cpu {
 	struct host_vcpu *vcpu;	/* who counts */
 	u64 id;			/* of the last a-mode event selects */
 	bool started;
+	bool asleep;		/* registers may get lost */
 	bool late;		/* an overflow was dealt with before its NMI */
 	unsigned long late_until;
 	kuid_t user;		/* whose counts are in the counters */

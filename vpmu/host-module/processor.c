@@ -63,6 +63,7 @@ static void cpu_start(void *unused)
 	if (pmu.global_ctl_msr)
 		rdmsrl(pmu.global_ctl_msr, c->global_ctl);
 	cpu_enable(c);
+	c->asleep = false;
 	c->started = true;
 	if (whole)
 		global_resume();
@@ -84,9 +85,17 @@ static void cpu_stop(void *unused)
 	apic->write(APIC_LVTPC, c->lvtpc);
 }
 
-/* Threads are frozen, and their counters are in their sums. */
+/*
+ * Threads are frozen, but for the one that puts the machine to sleep: it counts
+ * on when it is switched in again behind that.
+ */
 static void cpu_save(void *unused)
 {
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+
+	c->asleep = true;
+	if (c->vcpu)
+		counters_suspend(c->vcpu);
 	if (whole)
 		global_suspend();
 }
@@ -96,9 +105,13 @@ static void cpu_restore(void *unused)
 {
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 
+	c->asleep = false;
 	if (!c->started)
 		return;
-	cpu_save(NULL);
+	if (c->vcpu)
+		counters_suspend(c->vcpu);
+	if (whole)
+		global_suspend();
 	cpu_enable(c);
 	if (whole)
 		global_resume();

@@ -16,7 +16,7 @@ pub(crate) const CASE: Case =
 
 /// Keeps the machine's threads on one CPU of the lab, and disturbs them there for a second or two: `crowd CPU MACHINE`.
 const CROWD: &str = "for command in /proc/[0-9]*/cmdline; do\n\
-         if tr '\\0' ' ' < $command | grep -q \"perfvisor.* --name $2 \"; then\n\
+         if tr '\\0' ' ' < $command | grep -q \"perfvisor run --name=$2 \"; then\n\
              process=${command%/cmdline}\n\
              for thread in $process/task/*; do taskset -p $1 ${thread##*/} > /dev/null || exit 1; done\n\
              found=$process\n\

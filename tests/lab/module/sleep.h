@@ -88,6 +88,29 @@ static void sleep_forgets(void)
 	guest_free(&g);
 }
 
+/* Who puts the machine to sleep is not frozen, and may be a virtual CPU. */
+static void sleep_by_itself(void)
+{
+	struct guest g;
+
+	guest_counted(&g);
+	load(g.fd, 0, USR | OS | INSNS);
+	load(g.fd, 1, USR | OS | BRANCHES);
+	arm(g.fd, 1, 1ULL << 35);
+	for (int i = 0; i < 4; i++) {
+		pin(i % 2);
+		guest_run(&g, 1000);
+		almost_sleep();
+		expect("sleep-by-itself-keeps", count(g.state, 0), (i + 1) * GUEST_INSNS(1000));
+	}
+	usleep(1000);
+	guest_run(&g, 1000);
+	check("sleep-by-itself", count(g.state, 0), 5 * GUEST_INSNS(1000));
+	check("sleep-by-itself-branches", count(g.state, 1), 5 * GUEST_BRANCHES(1000));
+	unpin();
+	guest_free(&g);
+}
+
 /* Counting, with alarms, while @what is done to the machine. */
 static void counts_across(void *(*what)(void *), void *argument)
 {
@@ -113,6 +136,7 @@ static void t_sleep(void)
 	int times = 3;
 
 	sleep_forgets();
+	sleep_by_itself();
 	counts_across(sleepless, &times);
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod dump;
 pub(crate) mod exact;
 pub(crate) mod kvm;
+pub(crate) mod library;
 pub(crate) mod long_runs;
 pub(crate) mod older;
 pub(crate) mod perf;

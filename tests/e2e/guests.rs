@@ -7,9 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
-use crate::cases::{
-    self, dump, exact, kvm, library, long_runs, older, perf, perfex, pmctest, side_by_side, statuses,
-};
+use crate::cases::{self, dump, exact, kvm, long_runs, older, perf, perfex, pmctest, side_by_side, statuses};
 use crate::failed;
 use tests::counts;
 
@@ -80,7 +78,7 @@ impl Guest {
             source: "kvm",
             tool: Tool::Pmctest,
             append: "",
-            cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, library::CASE, kvm::PMCTEST],
+            cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, cases::library::CASE, kvm::PMCTEST],
             last_command: "exit 0",
             status: 0,
             only_perfex: false,
@@ -153,7 +151,7 @@ pub(crate) static ALL: [Guest; 13] = [
             dump::CASE,
             pmctest::CASE,
             perfex::CASE,
-            library::CASE,
+            cases::library::CASE,
             Case { name: "exact-after-garbage", ..exact::CASE },
         ],
         last_command: "exit 0",

@@ -19,7 +19,7 @@ use images::layout::Layout;
 
 use self::script::Mark;
 use crate::case::{Case, Evidence, Waiting};
-use crate::cases::older;
+use crate::cases::{library, older};
 use crate::dump::Dump;
 use crate::guests::{Guest, Tool};
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Guarded, tail};
@@ -110,6 +110,11 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>>
             .context("older programs are not there; run `cargo xtask test images`, which makes them")?;
         for name in older::PROGRAMS {
             arguments.extend(copy(&programs.join(name).display().to_string(), &format!("/bin/{name}")));
+        }
+    }
+    if guest.cases.iter().any(|case| case.name == library::CASE.name) {
+        for (program, place) in library::programs().context("the library's examples")? {
+            arguments.extend(copy(&program.display().to_string(), &place));
         }
     }
     match guest.tool {

@@ -48,6 +48,8 @@ pub(crate) struct Setting {
     pub(crate) vcpus: u32,
     /// As `--pmu` has it.
     pub(crate) pmu: &'static str,
+    /// As `--source` has it.
+    pub(crate) source: &'static str,
 }
 
 /// A guest that waits for its host half.

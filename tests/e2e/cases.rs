@@ -3,6 +3,7 @@
 pub(crate) mod dump;
 pub(crate) mod exact;
 pub(crate) mod kvm;
+pub(crate) mod library;
 pub(crate) mod long_runs;
 pub(crate) mod older;
 pub(crate) mod older_door;
@@ -52,6 +53,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("test-kernel", test_kernel::test_kernel),
     ("command-not-found", streams::command_not_found),
     ("pmu-generic", models::generic),
+    ("pmu-of-old", models::old),
     ("pmu-none", models::none),
     ("power-off-by-the-command", power::off_by_the_command),
     ("power-off-at-the-shell", power::off_at_the_shell),

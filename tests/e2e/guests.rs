@@ -85,7 +85,7 @@ impl Guest {
             tool: Tool::Pmctest,
             append: "",
             options: &[],
-            cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, kvm::PMCTEST],
+            cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, cases::library::CASE, kvm::PMCTEST],
             last_command: "exit 0",
             status: 0,
             only_perfex: false,
@@ -113,7 +113,7 @@ impl Guest {
     }
 
     pub(crate) fn setting(&self) -> Setting {
-        Setting { vcpus: self.vcpus, pmu: self.pmu }
+        Setting { vcpus: self.vcpus, pmu: self.pmu, source: self.source }
     }
 
     /// Boots it. The lab's emulator loses a guest now and then, at no particular place (see `tests/lab/README.md`,
@@ -160,6 +160,7 @@ pub(crate) static ALL: [Guest; 14] = [
             dump::CASE,
             pmctest::CASE,
             perfex::CASE,
+            cases::library::CASE,
             Case { name: "exact-after-garbage", ..exact::CASE },
         ],
         last_command: "exit 0",

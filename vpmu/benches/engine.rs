@@ -7,7 +7,9 @@
 #[path = "../tests/guest/mod.rs"]
 mod guest;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use std::time::{Duration, Instant};
+
+use criterion::{Bencher, Criterion, criterion_group, criterion_main};
 use guest::*;
 use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, Page, op};
 use perfctr_abi::layout::CpuControl;
@@ -25,20 +27,50 @@ fn write(pmu: &mut VirtualPmu<SimPmu>, mem: &GuestMemoryMmap, msr: u32, value: u
     assert_eq!(pmu.wrmsr(msr, value, mem), MsrOutcome::Handled);
 }
 
-/// A vCPU, states 0 and 1 with `evntsel` as a-mode and i-mode counters, state 0 attached, and its page filled for a
+/// vCPUs that take turns where two operations are measured apart.
+const VCPUS: usize = 8;
+
+/// vCPU `n`, two states with `evntsel` as a-mode and i-mode counters, the first attached, and its page filled for a
 /// switch to itself.
-fn attached<'a>(mem: &'a GuestMemoryMmap, evntsel: &[u32]) -> Driver<'a> {
+fn attached<'a>(mem: &'a GuestMemoryMmap, evntsel: &[u32], n: usize) -> Driver<'a> {
     let mut control = control(evntsel);
     control.nrictrs = evntsel.iter().filter(|&evntsel| evntsel & INT != 0).count() as u32;
     control.nractrs -= control.nrictrs;
-    let mut driver = Driver::new(vcpu(&ControlTable::new(), 6), mem, 0);
+    let mut driver = Driver::new(vcpu(&ControlTable::new(), 6), mem, n as u64);
     let control = CpuControl { ireset: [i32::MIN; 18], ..control };
-    let id = driver.update_control(state_page(1), control).unwrap();
-    assert_eq!(driver.update_control(state_page(0), control), Ok(id));
-    assert_eq!(driver.resume(state_page(0), id), (0, 0));
-    let filled = Page { prev: state_page(0), next: state_page(0), next_id: id, ..Page::default() };
+    let [first, second] = [2 * n, 2 * n + 1].map(state_page);
+    let id = driver.update_control(second, control).unwrap();
+    assert_eq!(driver.update_control(first, control), Ok(id));
+    assert_eq!(driver.resume(first, id), (0, 0));
+    let filled = Page { prev: first, next: first, next_id: id, ..Page::default() };
     mem.write_slice(filled.as_bytes(), GuestAddress(driver.page)).unwrap();
     driver
+}
+
+/// SUSPEND, and RESUME with the id that is loaded: one of them by the clock, the other to make the next one possible. Some
+/// vCPUs at a time, for the clock itself takes as long as one.
+fn half(bencher: &mut Bencher<'_>, mem: &GuestMemoryMmap, evntsel: &[u32], is_measured: [bool; 2]) {
+    let mut pmus: Vec<_> = (0..VCPUS).map(|n| attached(mem, evntsel, n).pmu).collect();
+    bencher.iter_custom(|wanted| {
+        let (mut done, mut elapsed) = (0, Duration::ZERO);
+        while done < wanted {
+            let batch = (wanted - done).min(VCPUS as u64);
+            for (number, is_measured) in [op::SUSPEND, op::RESUME].into_iter().zip(is_measured) {
+                let start = Instant::now();
+                for pmu in &mut pmus[..batch as usize] {
+                    write(pmu, mem, MSR_BASE + MSR_DOORBELL, number);
+                }
+                elapsed += if is_measured { start.elapsed() } else { Duration::ZERO };
+            }
+            done += batch;
+        }
+        elapsed
+    });
+    for pmu in &mut pmus {
+        let shown = pmu.snapshot();
+        assert_eq!((shown.door.errors, shown.door.retries, shown.lost), (0, 0, 0));
+        assert_eq!(shown.writes.made, 4, "nothing is loaded while it is measured");
+    }
 }
 
 fn door(criterion: &mut Criterion) {
@@ -47,13 +79,17 @@ fn door(criterion: &mut Criterion) {
     let imode = [USR | 0x76, USR | 0xC0, USR | INT | 0xC2, USR | INT | 0xC3];
     for (name, evntsel) in [("four a-mode counters", four), ("two a-mode, two i-mode counters", imode)] {
         let mut group = criterion.benchmark_group(name);
+        group.bench_function("suspend", |bencher| half(bencher, &mem, &evntsel, [true, false]));
+        group.bench_function("resume with the loaded id", |bencher| {
+            half(bencher, &mem, &evntsel, [false, true]);
+        });
         let operations: [(&str, &[u64]); 3] = [
             ("suspend and resume", &[op::SUSPEND, op::RESUME]),
             ("switch", &[op::SWITCH]),
             ("sample", &[op::SAMPLE]),
         ];
         for (name, numbers) in operations {
-            let mut pmu = attached(&mem, &evntsel).pmu;
+            let mut pmu = attached(&mem, &evntsel, 0).pmu;
             group.bench_function(name, |bencher| {
                 bencher.iter(|| {
                     for &number in numbers {

@@ -1,12 +1,82 @@
 //! Guests with other models than a K8: what each has, and what it says it cannot do.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use crate::perfvisor::{self, BOOT_LIMIT, Ended};
 
 fn run(model: &str, script: &str) -> Result<Ended> {
+    run_with(&[], model, script)
+}
+
+fn run_with(options: &[&str], model: &str, script: &str) -> Result<Ended> {
     let name = format!("test-{model}");
-    perfvisor::run(["run", "--name", &name, "--pmu", model, "--", "sh", "-c", script], b"", BOOT_LIMIT)
+    let arguments = [&["run", "--name", &name, "--pmu", model], options, &["--", "sh", "-c", script]];
+    perfvisor::run(arguments.concat(), b"", BOOT_LIMIT)
+}
+
+/// Of each way in which processors of old have their registers, one that no other guest here has: as perfex names it, and whether it tells user
+/// mode from kernel mode, has the event of branches, and a time-stamp counter.
+const OLD: [(&str, &str, bool, bool, bool); 4] = [
+    ("p5mmx", "Intel Pentium MMX", true, true, true),
+    ("winchip2", "WinChip 2/3", false, false, false),
+    ("c3", "VIA C3", false, false, true),
+    ("p4m3", "Intel Pentium 4 Model 3", true, true, true),
+];
+const SHORT: u64 = 1_000;
+const LONG: u64 = 20_001_000;
+/// What the kernel does beside a program differs by less than one part in so many of that, where both are counted.
+const KERNELS_SHARE: u64 = 100;
+
+/// Threads of a guest with such a processor have their counters, which count what they are told.
+pub(super) fn old() -> Result<()> {
+    let spin = format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin"));
+    for (model, name, levels, branches, tsc) in OLD {
+        let user = if levels { ":u" } else { "" };
+        let mut events = format!("instructions{user}");
+        if branches {
+            events += &format!(",branches{user}");
+        }
+        let perfex = |iterations| format!("perfex -e {events} spin {iterations:012} 2>&1");
+        let script = format!("perfex -i && echo && {} && echo && {}", perfex(SHORT), perfex(LONG));
+        let ended = run_with(&["--kernel", "6.1", "--copy", &spin], model, &script)?;
+        ended.expect_status(0).context(model)?;
+        let said = String::from_utf8_lossy(&ended.stdout);
+        ensure!(said.contains(&format!("({name})")), "{model}: it is not called {name}{ended}");
+        let mut parts = said.split("\n\n").skip(1);
+        let [short, long] = [parts.next(), parts.next()].map(|part| counts(part.unwrap_or_default()));
+        grew(&short?, &long?, levels, tsc).with_context(|| format!("{model}{ended}"))?;
+    }
+    Ok(())
+}
+
+/// What perfex printed, some of which only a P4 or a processor without a TSC has: the TSC, and the events' counts.
+fn counts(text: &str) -> Result<(Option<u64>, Vec<u64>)> {
+    let count = |line: &str| {
+        let (_, count) = line.rsplit_once('\t').context("no tab")?;
+        count.split_whitespace().next().context("no count")?.parse::<u64>().with_context(|| line.to_owned())
+    };
+    let with = |start: &'static str| text.lines().filter(move |line| line.starts_with(start)).map(count);
+    Ok((with("tsc\t").next().transpose()?, with("event 0x").collect::<Result<_>>()?))
+}
+
+fn grew(
+    (few_cycles, few): &(Option<u64>, Vec<u64>),
+    (cycles, many): &(Option<u64>, Vec<u64>),
+    exactly: bool,
+    tsc: bool,
+) -> Result<()> {
+    ensure!(cycles.is_some() == tsc && few_cycles.is_some() == tsc, "the TSC: {few_cycles:?}, {cycles:?}");
+    ensure!(cycles.is_none_or(|cycles| cycles > 0), "the TSC stands still");
+    ensure!(!many.is_empty() && many.len() == few.len(), "{few:?}, then {many:?}");
+    for ((few, many), each) in few.iter().zip(many).zip([INSTRUCTIONS_PER_ITERATION, BRANCHES_PER_ITERATION])
+    {
+        let expected = (LONG - SHORT) * each;
+        let grown = many.checked_sub(*few).with_context(|| format!("{few}, then {many}"))?;
+        let beside = if exactly { 0 } else { expected / KERNELS_SHARE };
+        ensure!(grown.abs_diff(expected) <= beside, "grown by {grown}, expected {expected}");
+    }
+    Ok(())
 }
 
 /// Only the time-stamp counter: it counts, and any other counter is refused.

@@ -39,6 +39,8 @@ const REPEATED: &str = "repeated";
 const TABLE: &str = "table";
 const FAILING: &str = "failing";
 const FAMILIES: [&str; 2] = ["family", "longer-family"];
+const ATTACHED: [&str; 2] = ["attached", "longer-attached"];
+const AGAIN: &str = "again";
 
 /// Name and command line; spin has the same form of arguments in each.
 fn lines() -> Vec<(&'static str, String)> {
@@ -56,6 +58,9 @@ fn lines() -> Vec<(&'static str, String)> {
         (TABLE, format!("perfex -r {REPEAT} {both} {SPIN}")),
         (FAMILIES[0], family([CHILD, CHILD])),
         (FAMILIES[1], family([CHILD, LONGER_CHILD])),
+        (ATTACHED[0], attached(CHILD)),
+        (ATTACHED[1], attached(LONGER_CHILD)),
+        (AGAIN, again()),
         (FAILING, format!("rm -f /tmp/once; perfex -r 3 --format json sh -c '{FAIL_ONCE}'")),
     ]
 }
@@ -65,6 +70,28 @@ fn family(children: [&str; 2]) -> String {
     let [first, second] = children;
     let spin = format!("{SPIN} --child {first} --child {second}");
     format!("perfex --inherit --format json -e instructions:u,branches:u@3 {spin}")
+}
+
+/// A program that waits in a system call, is counted from there, and goes on to its end.
+fn attached(iterations: &str) -> String {
+    let perfex = "perfex --format json -o /tmp/attached.json -e instructions:u,branches:u@3 -p $pid";
+    format!(
+        "rm -f /tmp/go; mkfifo /tmp/go; spin {iterations} --wait < /tmp/go & pid=$!\n\
+         exec 5> /tmp/go; sleep 0.5\n\
+         {perfex} 5>&- & perfex=$!\n\
+         sleep 1; exec 5>&-\n\
+         wait $perfex; status=$?; wait $pid; cat /tmp/attached.json; (exit $status)"
+    )
+}
+
+/// A program that is counted twice for a while, and goes on.
+fn again() -> String {
+    let perfex = "perfex -p $pid --for 0.5 -e instructions:u";
+    format!(
+        "spin --seconds 3600 & pid=$!\n\
+         {perfex} && {perfex} && kill -0 $pid; status=$?\n\
+         kill $pid; wait $pid; (exit $status)"
+    )
 }
 
 fn guest(_: &Setting) -> String {
@@ -84,6 +111,8 @@ fn tests() -> Vec<Test> {
         test("repeated-runs-are-equal", repeated),
         test("repeat-keeps-a-failure", failing),
         test("children-are-counted-apart", families),
+        test("a-running-process-is-counted", running),
+        test("and-goes-on-afterwards", goes_on),
     ]
 }
 
@@ -215,5 +244,39 @@ fn families(answers: &Answers<'_>) -> Result<()> {
         let more = longer[i].checked_sub(family[i]);
         ensure!(more == Some(MORE_ITERATIONS * each), "{family:?}, and with more iterations {longer:?}");
     }
+    Ok(())
+}
+
+/// From where it was attached to its end, to the event, and by the process's thread.
+fn running(answers: &Answers<'_>) -> Result<()> {
+    let mut counts = Vec::new();
+    for name in ATTACHED {
+        let document = answers.document(name, 0)?;
+        ensure!(document["pid"].as_u64().is_some() && document["command"].is_null(), "{document}");
+        let run = &document["runs"][0];
+        let events = run["events"].as_array().with_context(|| format!("{document}"))?;
+        let counted: Vec<&Value> = events.iter().map(|event| &event["count"]).collect();
+        let threads = run["threads"].as_array().with_context(|| format!("no threads in {document}"))?;
+        ensure!(threads.len() == 1 && threads[0]["tid"] == document["pid"], "{document}");
+        ensure!(threads[0]["counts"] == serde_json::json!(counted), "{document}");
+        let numbers: Option<Vec<u64>> = counted.into_iter().map(Value::as_u64).collect();
+        counts.push(numbers.with_context(|| format!("no counts in {document}"))?);
+    }
+    for (i, each) in [INSTRUCTIONS_PER_ITERATION, BRANCHES_PER_ITERATION].into_iter().enumerate() {
+        let more = counts[1][i].checked_sub(counts[0][i]);
+        ensure!(
+            more == Some(MORE_ITERATIONS * each),
+            "{:?}, and with more iterations {:?}",
+            counts[0],
+            counts[1]
+        );
+    }
+    Ok(())
+}
+
+fn goes_on(answers: &Answers<'_>) -> Result<()> {
+    let printed = counts::parse(answers.said(AGAIN, 0)?)?;
+    let counted = printed.iter().map(|counts| counts.of(INSTRUCTIONS)).collect::<Result<Vec<_>>>()?;
+    ensure!(counted.len() == 2 && counted.iter().all(|&count| count > MORE_ITERATIONS), "{counted:?}");
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! spin N                     N iterations of tests::workload::spin
 //! spin N --migrate ROUNDS    the same in ROUNDS equal parts; before each part it moves to the next CPU
+//! spin N --wait              before them waits until standard input ends
 //! spin N --pause             afterwards waits until standard input ends
 //! spin N --child M           before it, a child does M iterations and ends; may be given again
 //! spin --seconds S           whole batches of iterations until S seconds have passed: not a known number
@@ -25,7 +26,8 @@ use tests::workload::spin;
 /// Iterations between two looks at the clock: about a millisecond.
 const BATCH: u64 = 1 << 20;
 
-const USAGE: &[u8] = b"usage: spin N [--migrate ROUNDS] [--child M]... [--pause] | spin --seconds S\n\
+const USAGE: &[u8] =
+    b"usage: spin N [--migrate ROUNDS] [--child M]... [--wait] [--pause] | spin --seconds S\n\
     ROUNDS must divide N; numbers are decimal\n";
 
 core::arch::global_asm!(
@@ -67,6 +69,8 @@ fn run(mut arguments: Arguments) -> Option<()> {
     while let Some(option) = arguments.next() {
         if option.is(b"--pause") {
             pause = true;
+        } else if option.is(b"--wait") {
+            kernel::wait_for_end_of_input();
         } else if option.is(b"--migrate") {
             let rounds = arguments.next()?.number()?;
             if rounds == 0 || !iterations.is_multiple_of(rounds) {

@@ -40,6 +40,11 @@ pub(super) fn low_end(memory: &GuestMemoryMmap) -> u64 {
     memory.find_region(GuestAddress(0)).map_or(0, |region| region.last_addr().raw_value() + 1)
 }
 
+/// All of it, in bytes.
+pub(super) fn size(memory: &GuestMemoryMmap) -> u64 {
+    memory.iter().map(GuestMemoryRegion::len).sum()
+}
+
 /// Without huge pages, where the host gives them only when asked, a boot costs six times the exits
 /// (FACTS section 4). Advice only: a host without them works as well, only slower.
 #[allow(unsafe_code)]

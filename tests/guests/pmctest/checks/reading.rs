@@ -94,6 +94,42 @@ unsafe fn tsc(state: *const CpuState) -> u64 {
     }
 }
 
+/// What a counter has by now, if no switch came between.
+///
+/// # Safety
+/// As of [`value`].
+unsafe fn one(state: *const CpuState, i: usize) -> u64 {
+    // SAFETY: as of this function; the fields are aligned.
+    unsafe {
+        let now = rdpmc(addr_of!((*state).pmc[i].map).read_volatile());
+        let start = addr_of!((*state).pmc[i].start).read_volatile();
+        let sum = addr_of!((*state).pmc[i].sum).read_volatile();
+        sum + u64::from(now.wrapping_sub(start))
+    }
+}
+
+/// "as is the algorithm for retrieving the values of all counters": the TSC's, and those of `counters`.
+///
+/// # Safety
+/// As of [`value`].
+unsafe fn all<const N: usize>(state: *const CpuState, counters: [usize; N]) -> (u64, [u64; N]) {
+    // SAFETY: as of this function; the fields are aligned, and RDTSC has no precondition.
+    unsafe {
+        let tsc_start = || addr_of!((*state).tsc_start).read_volatile();
+        let mut start = tsc_start();
+        loop {
+            let now = core::arch::x86_64::_rdtsc() as u32;
+            let sum = addr_of!((*state).tsc_sum).read_volatile();
+            let values = counters.map(|i| one(state, i));
+            let after = tsc_start();
+            if start == after {
+                return (sum + u64::from(now.wrapping_sub(start)), values);
+            }
+            start = after;
+        }
+    }
+}
+
 /// The loop of "Reading the Counter Values".
 ///
 /// # Safety
@@ -104,12 +140,10 @@ unsafe fn value(state: *const CpuState, i: usize) -> u64 {
         let tsc_start = || addr_of!((*state).tsc_start).read_volatile();
         let mut before = tsc_start();
         loop {
-            let now = rdpmc(addr_of!((*state).pmc[i].map).read_volatile());
-            let start = addr_of!((*state).pmc[i].start).read_volatile();
-            let sum = addr_of!((*state).pmc[i].sum).read_volatile();
+            let value = one(state, i);
             let after = tsc_start();
             if before == after {
-                return sum + u64::from(now.wrapping_sub(start));
+                return value;
             }
             before = after;
         }
@@ -137,8 +171,27 @@ fn algorithm() -> Result<()> {
             return equal("a counter, where RDPMC is not announced", page.counter(INSTRUCTIONS_AT), None);
         }
         counter_by_the_page(&measured, state, INSTRUCTIONS_AT, INSTRUCTIONS_PER_ITERATION)?;
-        counter_by_the_page(&measured, state, BRANCHES_AT, BRANCHES_PER_ITERATION)
+        counter_by_the_page(&measured, state, BRANCHES_AT, BRANCHES_PER_ITERATION)?;
+        all_by_the_page(&measured, state)
     })
+}
+
+fn all_by_the_page(measured: &Measured, state: *const CpuState) -> Result<()> {
+    const COUNTERS: [usize; 2] = [INSTRUCTIONS_AT, BRANCHES_AT];
+    for _ in 0..1_000 {
+        let earlier = measured.state.sums()?;
+        // SAFETY: mapped, and of this thread.
+        let (tsc, values) = unsafe { all(state, COUNTERS) };
+        let later = measured.state.sums()?;
+        let between = |value, of: fn(&SumCtrs) -> u64| of(&earlier) < value && value < of(&later);
+        ensure!(
+            between(tsc, |sums| sums.tsc)
+                && between(values[0], |sums| sums.pmc[INSTRUCTIONS_AT])
+                && between(values[1], |sums| sums.pmc[BRANCHES_AT]),
+            "{earlier:?} by the call, {tsc} and {values:?} by the page, {later:?} by the call"
+        );
+    }
+    Ok(())
 }
 
 fn counter_by_the_page(measured: &Measured, state: *const CpuState, i: usize, each: u64) -> Result<()> {

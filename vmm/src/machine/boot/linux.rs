@@ -138,6 +138,7 @@ fn load_initrd(
             size.div_ceil(1 << 20)
         ))
     })?;
+    check_unpacking(initrd, memory::size(memory), kernel_end, size).map_err(bad)?;
     if let Some(file) = &mut base {
         memory
             .read_exact_volatile_from(GuestAddress(at), file, base_size as usize)
@@ -147,10 +148,39 @@ fn load_initrd(
     Ok((at, size))
 }
 
+/// The kernel unpacks the archive into a tmpfs, which may take half of the memory that the kernel and the archive leave. What
+/// does not fit is left out or cut off, and only the console says so.
+fn check_unpacking(initrd: &Initrd, memory: u64, kernel_end: u64, size: u64) -> Result<(), String> {
+    const STEP: u64 = 32 << 20;
+    let needed = kernel_end.saturating_add(size.saturating_mul(3));
+    if initrd.overlay.is_empty() || needed <= memory {
+        return Ok(());
+    }
+    Err(format!(
+        "{} MiB of files cannot be unpacked in {} MiB of memory; give the guest more (--memory {}M)",
+        size.div_ceil(1 << 20),
+        memory >> 20,
+        needed.div_ceil(STEP).saturating_mul(STEP) >> 20
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn files_that_the_kernel_could_not_unpack_are_refused() {
+        const MIB: u64 = 1 << 20;
+        let copied = Initrd { base: None, overlay: vec![0] };
+        assert_eq!(check_unpacking(&copied, 256 * MIB, 61 * MIB, 65 * MIB), Ok(()));
+        let refused = check_unpacking(&copied, 256 * MIB, 61 * MIB, 70 * MIB).unwrap_err();
+        assert!(refused.contains("70 MiB") && refused.contains("--memory 288M"), "{refused}");
+        assert!(check_unpacking(&copied, 256 * MIB, 61 * MIB, u64::MAX / 2).is_err());
+        // Nothing was asked for that could be missing.
+        let bare = Initrd { base: None, overlay: Vec::new() };
+        assert_eq!(check_unpacking(&bare, 64 * MIB, 61 * MIB, 7 * MIB), Ok(()));
+    }
 
     fn image(sectors: u8, syssize: u32, length: usize) -> tempfile::NamedTempFile {
         let mut bytes = vec![0u8; length];

@@ -1,6 +1,6 @@
 //! Tables of accuracy: by what is counted, interface, mode and number of counters.
 
-use crate::grid::Grid;
+use crate::grid::{Cell, Grid};
 use crate::results::{Counted, Measured};
 
 /// What is counted, and in which setting.
@@ -63,8 +63,9 @@ pub(crate) fn known(measured: &Measured) -> Grid {
 pub(crate) fn kernel(measured: &Measured) -> Grid {
     let row = |(title, work): &(&str, &str)| {
         let of = |(_, by): &(&str, &str)| {
-            let counted = counted(measured, &format!("compared/{by}/{work}"))?;
-            Some(counted.error() as f64 * 100.0 / counted.known as f64)
+            let name = format!("compared/{by}/{work}");
+            let percent = |counted: &Counted| counted.error() as f64 * 100.0 / counted.known as f64;
+            Cell::or(counted(measured, &name).map(percent), measured.reason(&name))
         };
         ((*title).to_owned(), KERNEL.iter().map(of).collect())
     };
@@ -103,8 +104,9 @@ pub(crate) fn nothing(measured: &Measured) -> Grid {
     }
 }
 
-fn error(measured: &Measured, name: &str) -> Option<f64> {
-    counted(measured, name).map(|counted| counted.error() as f64)
+fn error(measured: &Measured, name: &str) -> Cell {
+    let error = counted(measured, name).map(|counted| counted.error() as f64);
+    Cell::or(error, measured.reason(name))
 }
 
 fn counted<'a>(measured: &'a Measured, name: &str) -> Option<&'a Counted> {

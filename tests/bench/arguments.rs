@@ -60,6 +60,20 @@ pub(crate) struct Arguments {
     /// Measure in the lab machine
     #[arg(long)]
     pub(crate) lab: bool,
+    /// Lab machines at once, each of which keeps one of this host's processors busy and takes up to 3.5 GB; without, as many as it has
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) jobs: Option<usize>,
+}
+
+/// More have nothing to do in the end: one system's runs are long.
+const MOST: usize = 4;
+
+impl Arguments {
+    /// Lab machines at once.
+    pub(crate) fn jobs(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.jobs.unwrap_or(processors.min(MOST)).max(1)
+    }
 }
 
 /// What this program does on the machine that is measured, where it sends itself.
@@ -84,8 +98,9 @@ pub(crate) enum Part {
     },
     /// Start machines that do nothing; write what they take
     Idle {
-        /// How many
-        number: usize,
+        /// How many, one number after the other
+        #[arg(long = "number", required = true, value_delimiter = ',', value_name = "NUMBER,..")]
+        numbers: Vec<usize>,
         /// perfvisor, to dump the first of them by
         #[arg(long, value_name = "FILE")]
         dump: Option<String>,

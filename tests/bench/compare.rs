@@ -1,7 +1,7 @@
 //! Side by side: one operation a row, whatever it is called at the interface that is used; one system a column.
 
-use crate::grid::Grid;
-use crate::results::{Operation, Results};
+use crate::grid::{Cell, Grid};
+use crate::results::{Measured, Operation, Results};
 use crate::system::System;
 use crate::{accuracy, sizes};
 
@@ -17,24 +17,30 @@ enum Interface {
 }
 
 /// The same operation: its name in words, at the guest driver, and at perf.
-const ROWS: [(&str, Option<&str>, Option<&str>); 17] = [
+const ROWS: [(&str, Option<&str>, Option<&str>); 23] = [
     ("context switch, nobody counts", Some("switch/nobody"), Some("switch/nobody")),
     ("context switch, 1 counter each", Some("switch/perfctr-1"), Some("switch/perf-1")),
     ("context switch, 2 counters each", Some("switch/perfctr-2"), Some("switch/perf-2")),
     ("context switch, 4 counters each", Some("switch/perfctr-4"), Some("switch/perf-4")),
-    ("context switch, nobody counts, 15 idle machines beside", Some("switch/nobody@crowd"), None),
-    ("context switch, 1 counter each, 15 idle machines beside", Some("switch/perfctr-1@crowd"), None),
-    ("context switch, 4 counters each, 15 idle machines beside", Some("switch/perfctr-4@crowd"), None),
+    ("context switch, nobody counts, 63 idle machines beside", Some("switch/nobody@crowd"), None),
+    ("context switch, 1 counter each, 63 idle machines beside", Some("switch/perfctr-1@crowd"), None),
+    ("context switch, 4 counters each, 63 idle machines beside", Some("switch/perfctr-4@crowd"), None),
     ("context switch, 1 interrupting counter each", Some("switch/perfctr-i-mode-1"), None),
+    ("context switch, 2 interrupting counters each", Some("switch/perfctr-i-mode-2"), None),
     ("context switch, 4 interrupting counters each", Some("switch/perfctr-i-mode-4"), None),
     ("read 1 counter by a call", Some("perfctr/read-call-1"), Some("perf/read-1")),
-    ("read 4 counters by a call", Some("perfctr/read-call-4"), None),
-    ("read 1 counter of 4, the cheapest way", Some("perfctr/read-own-4"), None),
+    ("read 4 counters by a call", Some("perfctr/read-call-4"), Some("perf/read-4")),
+    ("read 1 counter, the cheapest way", Some("perfctr/read-own-1"), Some("perf/read-page-1")),
+    ("read 1 counter of 4, the cheapest way", Some("perfctr/read-own-4"), Some("perf/read-page-4")),
+    ("the sums of the last switch, from the page", Some("perfctr/read-page"), None),
     ("set 1 counter anew", Some("perfctr/control-1"), Some("perf/disable-and-enable")),
     ("set 4 counters anew", Some("perfctr/control-4"), None),
     ("begin and end counting", Some("perfctr/create-control-unlink"), Some("perf/open-and-close")),
-    ("overflow to signal and back", Some("perfctr/overflow-to-signal"), None),
-    ("overflow to sample", Some("perfctr/overflow-to-sample"), Some("perf/overflow-to-sample")),
+    ("run a program that ends at once, nobody counts", Some("run/nobody"), Some("run/nobody")),
+    ("the same by perfex, or as perf stat does it", Some("run/perfctr-perfex"), Some("run/perf-stat")),
+    ("a loop of 100,000 instructions, nobody counts", Some("period/nobody"), Some("period/nobody")),
+    ("the same, overflow to signal and back", Some("perfctr/overflow-to-signal"), None),
+    ("the same, overflow to sample", Some("perfctr/overflow-to-sample"), Some("perf/overflow-to-sample")),
 ];
 
 /// One access to a register of the guest's PMU; all include the device through which they are made.
@@ -98,9 +104,9 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
                     let operation = match interface {
                         Interface::Perfctr => *perfctr,
                         Interface::Perf => *perf,
-                        Interface::Nothing => perfctr.filter(|name| *name == "switch/nobody"),
+                        Interface::Nothing => perfctr.filter(|name| name.ends_with("/nobody")),
                     };
-                    results.of(*system, operation?).and_then(value)
+                    cell(results.measured(*system), operation, value)
                 });
                 ((*name).to_owned(), values.collect())
             })
@@ -115,7 +121,8 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
         rows: REGISTERS
             .iter()
             .map(|(name, operation)| {
-                let values = results.systems.iter().map(|measured| measured.of(operation).and_then(value));
+                let values =
+                    results.systems.iter().map(|measured| cell(Some(measured), Some(operation), value));
                 ((*name).to_owned(), values.collect())
             })
             .collect(),
@@ -144,6 +151,13 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     grids.into_iter().map(Grid::trimmed).filter(|grid| !grid.rows.is_empty()).collect()
 }
 
+fn cell(measured: Option<&Measured>, operation: Option<&str>, value: Value) -> Cell {
+    let (Some(measured), Some(name)) = (measured, operation) else { return Cell::Nothing };
+    let operation = measured.of(name);
+    let uncounted = || operation.map(|_| "no counter of the host was left to count it by".to_owned());
+    Cell::or(operation.and_then(value), measured.reason(name).or_else(uncounted))
+}
+
 /// What counters add to a program at work, on both sides.
 fn overhead(results: &Results, columns: &[(System, Interface, String)]) -> Grid {
     let all = |system, name: &str| {
@@ -152,12 +166,14 @@ fn overhead(results: &Results, columns: &[(System, Interface, String)]) -> Grid 
     };
     let of =
         |(system, interface, _): &(System, Interface, String), perfctr: &str, perf: &str, nobody: &str| {
-            let counting = match interface {
-                Interface::Perfctr => all(*system, perfctr),
-                Interface::Perf => all(*system, perf),
-                Interface::Nothing => None,
-            }?;
-            Some((counting / all(*system, nobody)? - 1.0) * 100.0)
+            let name = match interface {
+                Interface::Perfctr => perfctr,
+                Interface::Perf => perf,
+                Interface::Nothing => return Cell::Nothing,
+            };
+            let percent = || Some((all(*system, name)? / all(*system, nobody)? - 1.0) * 100.0);
+            let reason = |name| results.measured(*system).and_then(|measured| measured.reason(name));
+            Cell::or(percent(), reason(name).or_else(|| reason(nobody)))
         };
     let row = |(title, name): &(&str, &str)| {
         let (first, setting) =

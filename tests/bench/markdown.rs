@@ -24,13 +24,14 @@ pub(crate) fn text(results: &Results) -> String {
 }
 
 fn line(aim: &Aim) -> String {
-    let Aim { aim: name, limit, measured, digits, .. } = aim;
-    let verdict = match aim.cause {
+    let Aim { aim: name, limit, measured, digits, cause } = aim;
+    let verdict = match (measured, cause) {
+        (Err(reason), _) => format!("not measured: {reason}"),
         _ if aim.is_met() => "met".to_owned(),
-        Some(ref cause) => format!("missed: {cause}"),
-        None => "missed".to_owned(),
+        (_, Some(cause)) => format!("missed: {cause}"),
+        (_, None) => "missed".to_owned(),
     };
-    format!("| {name} | {limit:.digits$} | {measured:.digits$} | {verdict} |\n")
+    format!("| {name} | {limit:.digits$} | {} | {verdict} |\n", aim.number())
 }
 
 const HEAD: &str = "# Benchmarks

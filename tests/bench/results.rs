@@ -54,7 +54,7 @@ pub(crate) struct Counted {
 }
 
 /// An operation that this system has not.
-#[derive(Serialize, Deserialize, PartialEq)]
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) struct NotRun {
     pub(crate) name: String,
     pub(crate) reason: String,
@@ -104,6 +104,7 @@ impl Measured {
             }
             Line::Counted { name, known, counted } => {
                 self.counts.retain(|earlier| earlier.name != name);
+                self.not_run.retain(|line| line.name != name);
                 self.counts.push(Counted { name, known, counted });
             }
             Line::NotRun { name, reason } => {
@@ -117,6 +118,18 @@ impl Measured {
 
     pub(crate) fn of(&self, name: &str) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.name == name)
+    }
+
+    /// Why there is no figure, where it is known.
+    pub(crate) fn reason(&self, name: &str) -> Option<String> {
+        self.not_run.iter().find(|line| line.name == name).map(NotRun::short)
+    }
+}
+
+impl NotRun {
+    /// The reason without the details.
+    pub(crate) fn short(&self) -> String {
+        self.reason.split(": ").next().unwrap_or_default().to_owned()
     }
 }
 
@@ -160,14 +173,17 @@ impl Results {
         }
     }
 
-    /// Of these operations those whose instructions the run could not count.
-    pub(crate) fn uncounted(&self, run: &Run<'_>, names: &[String]) -> Vec<String> {
-        let of = |name: &String| self.of(run.system, &format!("{name}{}", run.setting.suffix()));
-        let is_uncounted = |operation: &Operation| match run.side {
-            Side::Host => operation.host_instructions().is_none(),
-            Side::Guest => operation.guest_instructions().is_none(),
+    /// In the order of these names, whatever was measured first.
+    pub(crate) fn sort(&mut self, names: &[String]) {
+        let place = |name: &str| {
+            let (first, setting) = name.split_once('@').unwrap_or((name, ""));
+            (setting.to_owned(), names.iter().position(|known| known == first))
         };
-        names.iter().filter(|name| of(name).is_some_and(is_uncounted)).cloned().collect()
+        for measured in &mut self.systems {
+            measured.operations.sort_by_key(|operation| place(&operation.name));
+            measured.counts.sort_by_key(|counted| place(&counted.name));
+            measured.not_run.sort_by_key(|line| place(&line.name));
+        }
     }
 
     pub(crate) fn measured(&self, system: System) -> Option<&Measured> {
@@ -180,6 +196,8 @@ impl Results {
             self.scale.retain(|earlier| !earlier.is_like(&one));
             self.scale.push(one);
         }
+        let order = |scale: &Scale| (scale.vmm.clone(), !scale.linux, scale.vcpus, scale.machines);
+        self.scale.sort_by_key(order);
     }
 
     /// In place of what there was of the same operations of this system.
@@ -197,6 +215,8 @@ impl Results {
             self.starts.retain(|earlier| earlier.vmm != start.vmm);
             self.starts.push(start);
         }
+        // perfvisor first.
+        self.starts.sort_by_key(|start| (!start.vmm.starts_with("perfvisor"), start.vmm.clone()));
     }
 
     pub(crate) fn of(&self, system: System, name: &str) -> Option<&Operation> {

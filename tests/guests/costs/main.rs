@@ -16,6 +16,7 @@ mod msr;
 mod perf;
 mod perfctr;
 mod plain;
+mod programs;
 mod switch;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn operations() -> impl Iterator<Item = Operation> {
         .chain(switch::operations())
         .chain(perfctr::operations())
         .chain(perf::operations())
+        .chain(programs::operations())
         .chain(msr::operations())
         .chain(switch::working())
         .chain(plain::sampled())
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },
+        [only] if only == programs::NOTHING => ExitCode::SUCCESS,
         _ if std::process::id() == 1 => first::run(operate_all),
         _ => operate_all(&arguments),
     }

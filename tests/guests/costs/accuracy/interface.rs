@@ -19,7 +19,7 @@ const BRANCHES: u32 = 0x0040_00C2;
 
 /// Privilege levels that are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     User,
     Kernel,
     Both,
@@ -42,7 +42,7 @@ impl Mode {
 }
 
 /// Counters of the calling thread.
-pub(super) trait Counting {
+pub(crate) trait Counting {
     /// From 0.
     fn start(&mut self) -> Result<()>;
     fn stop(&mut self) -> Result<()>;
@@ -52,7 +52,7 @@ pub(super) trait Counting {
 
 /// How counters are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interface {
+pub(crate) enum Interface {
     /// The guest driver's read call.
     PerfctrCall,
     /// Its page and RDPMC.
@@ -76,7 +76,7 @@ impl Interface {
     }
 
     /// `number` counters of the calling thread, stopped.
-    pub(super) fn open(self, mode: Mode, number: usize) -> Result<Box<dyn Counting>> {
+    pub(crate) fn open(self, mode: Mode, number: usize) -> Result<Box<dyn Counting>> {
         match self {
             Self::PerfctrCall | Self::PerfctrPage => {
                 let by_page = self == Self::PerfctrPage;

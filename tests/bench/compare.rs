@@ -1,6 +1,7 @@
 //! Side by side: one operation a row, whatever it is called at the interface that is used; one system a column.
 
 use crate::grid::{Cell, Grid};
+use crate::measure::Side;
 use crate::results::{Measured, Operation, Results};
 use crate::system::System;
 use crate::{accuracy, sizes};
@@ -94,7 +95,7 @@ type Value = fn(&Operation) -> Option<f64>;
 pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     let columns = columns(results);
     let titles: Vec<String> = columns.iter().map(|(_, _, title)| title.clone()).collect();
-    let of_operations = |title: &str, digits, value: Value| Grid {
+    let of_operations = |title: &str, digits, side, value: Value| Grid {
         title: title.to_owned(),
         columns: titles.clone(),
         rows: ROWS
@@ -106,7 +107,7 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
                         Interface::Perf => *perf,
                         Interface::Nothing => perfctr.filter(|name| name.ends_with("/nobody")),
                     };
-                    cell(results.measured(*system), operation, value)
+                    cell(results.measured(*system), operation, side, value)
                 });
                 ((*name).to_owned(), values.collect())
             })
@@ -121,8 +122,10 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
         rows: REGISTERS
             .iter()
             .map(|(name, operation)| {
-                let values =
-                    results.systems.iter().map(|measured| cell(Some(measured), Some(operation), value));
+                let values = results
+                    .systems
+                    .iter()
+                    .map(|measured| cell(Some(measured), Some(operation), Side::Host, value));
                 ((*name).to_owned(), values.collect())
             })
             .collect(),
@@ -131,10 +134,15 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
         note: "",
     };
     let mut grids = vec![
-        of_operations("Instructions of the host, per operation", 0, Operation::host_instructions),
-        of_operations("Instructions of the guest, per operation", 0, Operation::guest_instructions),
-        of_operations("Exits, per operation", 2, Operation::exits),
-        of_operations("Exits to the VMM, per operation", 2, Operation::user_exits),
+        of_operations("Instructions of the host, per operation", 0, Side::Host, Operation::host_instructions),
+        of_operations(
+            "Instructions of the guest, per operation",
+            0,
+            Side::Guest,
+            Operation::guest_instructions,
+        ),
+        of_operations("Exits, per operation", 2, Side::Host, Operation::exits),
+        of_operations("Exits to the VMM, per operation", 2, Side::Host, Operation::user_exits),
         of_registers(
             "Registers of the guest's PMU: instructions of the host, per access",
             0,
@@ -151,10 +159,11 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     grids.into_iter().map(Grid::trimmed).filter(|grid| !grid.rows.is_empty()).collect()
 }
 
-fn cell(measured: Option<&Measured>, operation: Option<&str>, value: Value) -> Cell {
+fn cell(measured: Option<&Measured>, operation: Option<&str>, side: Side, value: Value) -> Cell {
     let (Some(measured), Some(name)) = (measured, operation) else { return Cell::Nothing };
     let operation = measured.of(name);
-    let uncounted = || operation.map(|_| "no counter of the host was left to count it by".to_owned());
+    let cost = operation.and_then(|operation| operation.cost(side));
+    let uncounted = || cost.map(|_| "no counter of the host was left to count it by".to_owned());
     Cell::or(operation.and_then(value), measured.reason(name).or_else(uncounted))
 }
 

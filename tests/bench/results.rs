@@ -141,6 +141,14 @@ impl Counted {
 }
 
 impl Operation {
+    /// What it costs one side, if that was measured.
+    pub(crate) fn cost(&self, side: Side) -> Option<Cost> {
+        match side {
+            Side::Host => self.host,
+            Side::Guest => self.guest,
+        }
+    }
+
     /// Instructions that the host executed for it, if that was measured.
     pub(crate) fn host_instructions(&self) -> Option<f64> {
         self.host?.instructions()

@@ -42,7 +42,7 @@ pub(crate) struct Idle {
     /// Memory beyond guest RAM, in bytes; of it, what is theirs alone and not a file's.
     pub(crate) pss: u64,
     pub(crate) anonymous: u64,
-    /// Host instructions of a dump of one: of who asks, and of the machines meanwhile.
+    /// Host instructions of a dump of one, of who asks.
     pub(crate) dump: Option<f64>,
 }
 
@@ -56,18 +56,17 @@ impl Scale {
 /// `bench idle --number NUMBER,.. -- CMD..`: start so many machines, look at them, start more. `dump` is perfvisor, which dumps
 /// machine 0.
 pub(crate) fn run(numbers: &[usize], dump: Option<&str>, command: &[String]) -> Result<()> {
-    let mut counters = Counters::open(Instrument::Perf, Side::Host)?;
     let mut machines = Machines::default();
     for &number in numbers {
         machines.grow(number, images::FIRST_WORDS, command)?;
         std::thread::sleep(IDLE);
-        println!("{}", serde_json::to_string(&idle(&machines, &mut counters, dump)?)?);
+        println!("{}", serde_json::to_string(&idle(&machines, dump)?)?);
     }
     Ok(())
 }
 
 /// What these take, and a dump of the first.
-fn idle(machines: &Machines, counters: &mut Counters, dump: Option<&str>) -> Result<Idle> {
+fn idle(machines: &Machines, dump: Option<&str>) -> Result<Idle> {
     let mut all = Memory::default();
     for machine in &machines.0 {
         let memory = Memory::beyond_guest(machine.id(), MEMORY)?;
@@ -76,11 +75,12 @@ fn idle(machines: &Machines, counters: &mut Counters, dump: Option<&str>) -> Res
     }
     let mut dumps = Vec::new();
     for _ in 0..if dump.is_some() { DUMPS } else { 0 } {
-        let before = counters.read()?.instructions().context("not counted")?;
+        // For each anew: the kernel enables only the first child's when that is executed.
+        let mut counters = Counters::open(Instrument::Perf, Side::Host)?;
         let mut command = Command::new(dump.unwrap_or_default());
         let output = command.args(["dump", &name(0)]).stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "dump ended with {}", output.status);
-        dumps.push(counters.read()?.instructions().context("not counted")? - before);
+        dumps.push(counters.read()?.instructions().context("not counted")?);
     }
     dumps.sort_by(f64::total_cmp);
     Ok(Idle { pss: all.pss, anonymous: all.anonymous, dump: dumps.get(DUMPS / 2).copied() })

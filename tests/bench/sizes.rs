@@ -105,5 +105,5 @@ pub(crate) fn scale(results: &Results) -> Vec<Grid> {
 }
 
 const SCALE: &str = "Machines share the pages of the program's file, so that each has a smaller share of them the more there are. A dump is
-`perfvisor dump`: its own start is nearly all of it; in a Linux guest what the idle machines do meanwhile is in it, too.
+`perfvisor dump` of one of them, up to its end; what the machine does to answer, about 140,000 instructions, is not in it.
 More than 16 Linux guests do not fit into the lab machine's 3 GB with 128 MB each.";

@@ -109,7 +109,7 @@ fn operate_all(arguments: &[String]) -> ExitCode {
 
 fn operate(operation: &Operation) -> Result<()> {
     let name = operation.name;
-    let mut run = match prepared(operation) {
+    let mut run = match patiently(operation.prepare) {
         Ok(run) => run,
         Err(error) => return say(&Mark::NotRun { name: name.into(), reason: format!("{error:#}") }),
     };
@@ -126,14 +126,14 @@ fn operate(operation: &Operation) -> Result<()> {
 }
 
 /// What had the counters before may still be giving them back: threads end when they come to it.
-fn prepared(operation: &Operation) -> Result<Run> {
-    let mut outcome = (operation.prepare)();
+fn patiently<T>(mut prepare: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut outcome = prepare();
     for _ in 0..TRIES {
         if outcome.is_ok() {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
-        outcome = (operation.prepare)();
+        outcome = prepare();
     }
     outcome
 }

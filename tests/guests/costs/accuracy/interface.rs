@@ -13,6 +13,8 @@ use perf_event::{Builder, ReadFormat, Sampler};
 use tests::workload::spin;
 use zerocopy::IntoBytes;
 
+use crate::patiently;
+
 /// Instructions, and taken and other branches, of an AMD processor, in no mode yet.
 const INSTRUCTIONS: u32 = 0x0040_00C0;
 const BRANCHES: u32 = 0x0040_00C2;
@@ -84,10 +86,11 @@ impl Interface {
                 ensure!(!by_page || Driver::info()?.cpu_features & feature::RDPMC != 0, "no RDPMC");
                 Ok(Box::new(Perfctr { own, control: control(mode, number)?, by_page }))
             }
-            Self::PerfRead => Ok(Box::new(Perf(group(mode, number)?))),
+            Self::PerfRead => Ok(Box::new(Perf(patiently(|| group(mode, number))?))),
             Self::PerfPage => {
                 ensure!(a_program_can_read_perfs_page(), "no RDPMC");
-                let samplers = group(mode, number)?.into_iter().map(|counter| counter.sampled(1));
+                let samplers =
+                    patiently(|| group(mode, number))?.into_iter().map(|counter| counter.sampled(1));
                 Ok(Box::new(Pages(samplers.collect::<std::io::Result<_>>()?)))
             }
         }

@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
+    /// How the figures came about, if not by one run: for the Markdown
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) remark: Option<String>,
     /// Write the tables as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,

@@ -74,6 +74,9 @@ fn bench(arguments: &Arguments) -> Result<()> {
         jobs::measured(&places, arguments, &names, results, |results| save(arguments, results))?
     };
     results.sort(&names);
+    if arguments.remark.is_some() {
+        results.remark.clone_from(&arguments.remark);
+    }
     results.systems.iter().for_each(|measured| println!("{}", table::text(measured)));
     print!("{}{}", compare::text(&results), aims::text(&results));
     save(arguments, &results)?;
@@ -114,6 +117,7 @@ fn earlier(arguments: &Arguments) -> Result<Results> {
         results.put_starts(earlier.starts);
         results.put_scale(earlier.scale);
         results.done.extend(earlier.done);
+        results.remark = earlier.remark.or(results.remark);
     }
     Ok(results)
 }

@@ -16,6 +16,9 @@ pub(crate) struct Results {
     pub(crate) unit: String,
     pub(crate) pmu: String,
     pub(crate) kernel: String,
+    /// How it came about, if not by one run.
+    #[serde(default)]
+    pub(crate) remark: Option<String>,
     pub(crate) systems: Vec<Measured>,
     pub(crate) starts: Vec<Start>,
     /// What many machines take, and machines with many vCPUs.
@@ -204,7 +207,10 @@ impl Results {
             self.scale.retain(|earlier| !earlier.is_like(&one));
             self.scale.push(one);
         }
-        let order = |scale: &Scale| (scale.vmm.clone(), !scale.linux, scale.vcpus, scale.machines);
+        let order = |scale: &Scale| {
+            let perfvisor = scale.vmm.starts_with("perfvisor");
+            (!perfvisor, scale.vmm.clone(), !scale.linux, scale.vcpus, scale.machines)
+        };
         self.scale.sort_by_key(order);
     }
 

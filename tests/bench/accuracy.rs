@@ -116,8 +116,8 @@ fn counted<'a>(measured: &'a Measured, name: &str) -> Option<&'a Counted> {
 const KNOWN: &str = "The work is written in assembly, so that every instruction of user mode is known; it is done in two lengths, so that the readings' own
 instructions are in both. 0 is exact. Of 4 vCPUs the one that is farthest off stands for all.";
 const OUTSIDE: &str = "What a kernel executes is known to nobody beforehand, so the host counts all of the guest meanwhile. It counts what the guest does
-besides, too, for the marks and by its timers, and that is not the same in both lengths: some 20,000 instructions of 14 to 27 million, of either sign,
-which is all that is here. It is as much where KVM itself counts.";
+besides, too, for the marks and by its timers, and that is not the same in both lengths: up to 40,000 instructions of 14 to 27 million, of either sign,
+and another time others. It is as much where KVM itself counts.";
 const NOTHING: &str = "These are the interface's own instructions, from where a counter is looked at to where it is looked at again (after Zaparanuks, Jovic,
 Hauswirth, ISPASS 2009); of nine times the median, and the same each time: who subtracts them has nothing left. In user mode they are the library's on both
 sides of the call, and the reading of the page. In kernel mode they are the rest of one call and the beginning of the next: perfctr's are the same for any

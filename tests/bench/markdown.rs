@@ -41,7 +41,7 @@ Written by a run of the benchmark. All of it is made by
 
     cargo xtask bench --write --page bench.html --json bench.json
 
-in half an hour on two processors, on each a lab machine of its own: what one counts does not depend on what the other does. A run that was interrupted
+in about half an hour on two processors, on each a lab machine of its own: what one counts does not depend on what the other does. A run that was interrupted
 goes on with `--resume`. Or part by part, each with `--json` of its own and at the end `--again --write --from a.json --from b.json`; one
 operation of one system by for example
 
@@ -58,7 +58,7 @@ skips. That makes exits dearer than on most processors, for every VMM alike.
 
 * *perfctr* is the guest driver, *perf* the guest kernel's own. Both run on perfvisor's counters.
 * *QEMU and KVM's vPMU* is Debian's QEMU (microvm) with `-cpu host,pmu=on`, the same guest kernel and the same programs.
-* *Alioth* is the VMM in Rust that crates.io has; it needs more exits for its devices.
+* *Alioth* is the VMM in Rust that crates.io has.
 * A dash stands for what there is not: no guest driver on QEMU, no such operation of perf's. What could not be measured has a letter, and the reason
   below the table.
 * A system with the host module is measured by two counters of each processor that no guest uses: what all of the machine

@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
+    /// How the figures came about, if not by one run: for the Markdown
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) remark: Option<String>,
     /// Write the tables as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
@@ -60,6 +63,20 @@ pub(crate) struct Arguments {
     /// Measure in the lab machine
     #[arg(long)]
     pub(crate) lab: bool,
+    /// Lab machines at once, each of which keeps one of this host's processors busy and takes up to 3.5 GB; without, as many as it has
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) jobs: Option<usize>,
+}
+
+/// More have nothing to do in the end: one system's runs are long.
+const MOST: usize = 4;
+
+impl Arguments {
+    /// Lab machines at once.
+    pub(crate) fn jobs(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.jobs.unwrap_or(processors.min(MOST)).max(1)
+    }
 }
 
 /// What this program does on the machine that is measured, where it sends itself.
@@ -84,8 +101,9 @@ pub(crate) enum Part {
     },
     /// Start machines that do nothing; write what they take
     Idle {
-        /// How many
-        number: usize,
+        /// How many, one number after the other
+        #[arg(long = "number", required = true, value_delimiter = ',', value_name = "NUMBER,..")]
+        numbers: Vec<usize>,
         /// perfvisor, to dump the first of them by
         #[arg(long, value_name = "FILE")]
         dump: Option<String>,

@@ -1,7 +1,8 @@
 //! Side by side: one operation a row, whatever it is called at the interface that is used; one system a column.
 
-use crate::grid::Grid;
-use crate::results::{Operation, Results};
+use crate::grid::{Cell, Grid};
+use crate::measure::Side;
+use crate::results::{Measured, Operation, Results};
 use crate::system::System;
 use crate::{accuracy, sizes};
 
@@ -17,24 +18,30 @@ enum Interface {
 }
 
 /// The same operation: its name in words, at the guest driver, and at perf.
-const ROWS: [(&str, Option<&str>, Option<&str>); 17] = [
+const ROWS: [(&str, Option<&str>, Option<&str>); 23] = [
     ("context switch, nobody counts", Some("switch/nobody"), Some("switch/nobody")),
     ("context switch, 1 counter each", Some("switch/perfctr-1"), Some("switch/perf-1")),
     ("context switch, 2 counters each", Some("switch/perfctr-2"), Some("switch/perf-2")),
     ("context switch, 4 counters each", Some("switch/perfctr-4"), Some("switch/perf-4")),
-    ("context switch, nobody counts, 15 idle machines beside", Some("switch/nobody@crowd"), None),
-    ("context switch, 1 counter each, 15 idle machines beside", Some("switch/perfctr-1@crowd"), None),
-    ("context switch, 4 counters each, 15 idle machines beside", Some("switch/perfctr-4@crowd"), None),
+    ("context switch, nobody counts, 63 idle machines beside", Some("switch/nobody@crowd"), None),
+    ("context switch, 1 counter each, 63 idle machines beside", Some("switch/perfctr-1@crowd"), None),
+    ("context switch, 4 counters each, 63 idle machines beside", Some("switch/perfctr-4@crowd"), None),
     ("context switch, 1 interrupting counter each", Some("switch/perfctr-i-mode-1"), None),
+    ("context switch, 2 interrupting counters each", Some("switch/perfctr-i-mode-2"), None),
     ("context switch, 4 interrupting counters each", Some("switch/perfctr-i-mode-4"), None),
     ("read 1 counter by a call", Some("perfctr/read-call-1"), Some("perf/read-1")),
-    ("read 4 counters by a call", Some("perfctr/read-call-4"), None),
-    ("read 1 counter of 4, the cheapest way", Some("perfctr/read-own-4"), None),
+    ("read 4 counters by a call", Some("perfctr/read-call-4"), Some("perf/read-4")),
+    ("read 1 counter, the cheapest way", Some("perfctr/read-own-1"), Some("perf/read-page-1")),
+    ("read 1 counter of 4, the cheapest way", Some("perfctr/read-own-4"), Some("perf/read-page-4")),
+    ("the sums of the last switch, from the page", Some("perfctr/read-page"), None),
     ("set 1 counter anew", Some("perfctr/control-1"), Some("perf/disable-and-enable")),
     ("set 4 counters anew", Some("perfctr/control-4"), None),
     ("begin and end counting", Some("perfctr/create-control-unlink"), Some("perf/open-and-close")),
-    ("overflow to signal and back", Some("perfctr/overflow-to-signal"), None),
-    ("overflow to sample", Some("perfctr/overflow-to-sample"), Some("perf/overflow-to-sample")),
+    ("run a program that ends at once, nobody counts", Some("run/nobody"), Some("run/nobody")),
+    ("the same by perfex, or as perf stat does it", Some("run/perfctr-perfex"), Some("run/perf-stat")),
+    ("a loop of 100,000 instructions, nobody counts", Some("period/nobody"), Some("period/nobody")),
+    ("the same, overflow to signal and back", Some("perfctr/overflow-to-signal"), None),
+    ("the same, overflow to sample", Some("perfctr/overflow-to-sample"), Some("perf/overflow-to-sample")),
 ];
 
 /// One access to a register of the guest's PMU; all include the device through which they are made.
@@ -63,7 +70,7 @@ const SAMPLED: [(&str, &str); 3] = [
     ("each 100,000", "sampled/*-each-100000"),
 ];
 const OVERHEAD: &str = "Against the same program without counters in the same guest. With more vCPUs than one each has a pair of threads at work, all at
-once.";
+once. A sample each 100,000 instructions is what nobody takes; it is a sample's cost again.";
 
 /// The columns: every system that was measured, by each interface it has.
 fn columns(results: &Results) -> Vec<(System, Interface, String)> {
@@ -88,7 +95,7 @@ type Value = fn(&Operation) -> Option<f64>;
 pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     let columns = columns(results);
     let titles: Vec<String> = columns.iter().map(|(_, _, title)| title.clone()).collect();
-    let of_operations = |title: &str, digits, value: Value| Grid {
+    let of_operations = |title: &str, digits, side, value: Value| Grid {
         title: title.to_owned(),
         columns: titles.clone(),
         rows: ROWS
@@ -98,9 +105,9 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
                     let operation = match interface {
                         Interface::Perfctr => *perfctr,
                         Interface::Perf => *perf,
-                        Interface::Nothing => perfctr.filter(|name| *name == "switch/nobody"),
+                        Interface::Nothing => perfctr.filter(|name| name.ends_with("/nobody")),
                     };
-                    results.of(*system, operation?).and_then(value)
+                    cell(results.measured(*system), operation, side, value)
                 });
                 ((*name).to_owned(), values.collect())
             })
@@ -115,7 +122,10 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
         rows: REGISTERS
             .iter()
             .map(|(name, operation)| {
-                let values = results.systems.iter().map(|measured| measured.of(operation).and_then(value));
+                let values = results
+                    .systems
+                    .iter()
+                    .map(|measured| cell(Some(measured), Some(operation), Side::Host, value));
                 ((*name).to_owned(), values.collect())
             })
             .collect(),
@@ -124,10 +134,15 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
         note: "",
     };
     let mut grids = vec![
-        of_operations("Instructions of the host, per operation", 0, Operation::host_instructions),
-        of_operations("Instructions of the guest, per operation", 0, Operation::guest_instructions),
-        of_operations("Exits, per operation", 2, Operation::exits),
-        of_operations("Exits to the VMM, per operation", 2, Operation::user_exits),
+        of_operations("Instructions of the host, per operation", 0, Side::Host, Operation::host_instructions),
+        of_operations(
+            "Instructions of the guest, per operation",
+            0,
+            Side::Guest,
+            Operation::guest_instructions,
+        ),
+        of_operations("Exits, per operation", 2, Side::Host, Operation::exits),
+        of_operations("Exits to the VMM, per operation", 2, Side::Host, Operation::user_exits),
         of_registers(
             "Registers of the guest's PMU: instructions of the host, per access",
             0,
@@ -144,6 +159,14 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     grids.into_iter().map(Grid::trimmed).filter(|grid| !grid.rows.is_empty()).collect()
 }
 
+fn cell(measured: Option<&Measured>, operation: Option<&str>, side: Side, value: Value) -> Cell {
+    let (Some(measured), Some(name)) = (measured, operation) else { return Cell::Nothing };
+    let operation = measured.of(name);
+    let cost = operation.and_then(|operation| operation.cost(side));
+    let uncounted = || cost.map(|_| "no counter of the host was left to count it by".to_owned());
+    Cell::or(operation.and_then(value), measured.reason(name).or_else(uncounted))
+}
+
 /// What counters add to a program at work, on both sides.
 fn overhead(results: &Results, columns: &[(System, Interface, String)]) -> Grid {
     let all = |system, name: &str| {
@@ -152,12 +175,14 @@ fn overhead(results: &Results, columns: &[(System, Interface, String)]) -> Grid 
     };
     let of =
         |(system, interface, _): &(System, Interface, String), perfctr: &str, perf: &str, nobody: &str| {
-            let counting = match interface {
-                Interface::Perfctr => all(*system, perfctr),
-                Interface::Perf => all(*system, perf),
-                Interface::Nothing => None,
-            }?;
-            Some((counting / all(*system, nobody)? - 1.0) * 100.0)
+            let name = match interface {
+                Interface::Perfctr => perfctr,
+                Interface::Perf => perf,
+                Interface::Nothing => return Cell::Nothing,
+            };
+            let percent = || Some((all(*system, name)? / all(*system, nobody)? - 1.0) * 100.0);
+            let reason = |name| results.measured(*system).and_then(|measured| measured.reason(name));
+            Cell::or(percent(), reason(name).or_else(|| reason(nobody)))
         };
     let row = |(title, name): &(&str, &str)| {
         let (first, setting) =

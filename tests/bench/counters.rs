@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use perf_event::events::{Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
@@ -15,8 +15,10 @@ use crate::measure::{Cost, Side};
 /// Which counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Instrument {
-    /// perf's: those of one command and its threads
+    /// perf's: those of one command and its threads, as far as it leaves some
     Perf,
+    /// The same, whatever the command wants: it makes do with the others
+    Pinned,
     /// One of perf's for both modes, where there is room for one only
     Total,
     /// The registers of an AMD processor, where perf has none: all that the machine does
@@ -43,12 +45,13 @@ impl Counters {
         let counter = |user: bool| {
             let mut builder = Builder::new(Hardware::INSTRUCTIONS);
             inherited(&mut builder);
+            builder.pinned(instrument == Instrument::Pinned);
             builder.exclude_user(!user).exclude_kernel(user);
             builder.exclude_guest(side == Side::Host).exclude_host(side == Side::Guest);
             builder.build().context("this host has no counter of instructions to measure by")
         };
         let instructions = match instrument {
-            Instrument::Perf => {
+            Instrument::Perf | Instrument::Pinned => {
                 Instructions::Perf(Box::new([Shared::new(counter(true)?), Shared::new(counter(false)?)]))
             }
             Instrument::Total => Instructions::Total(Box::new(Shared::new(total(side)?))),
@@ -93,7 +96,8 @@ enum Instructions {
 }
 
 /// The last two of six counters of every processor, through the `msr` device (AMD64 Architecture Programmer's Manual
-/// volume 2, 13.2). The host module gives a guest the first ones.
+/// volume 2, 13.2). The host module gives a guest the first ones, and what it was given last stays loaded while there is room: with
+/// its fifth event a guest takes these, and another one has to be measured from there on.
 struct Registers {
     side: Side,
     processors: Vec<File>,
@@ -118,17 +122,21 @@ impl Registers {
         Ok(Self { side, processors, started: false })
     }
 
-    /// Not before the module has the counters: it clears all when it takes them.
-    fn start(&mut self) -> io::Result<()> {
+    /// Event selects of both.
+    fn selects(&self) -> [u64; 2] {
         const INSTRUCTIONS: u64 = 0xC0;
         const ENABLED: u64 = 1 << 22;
         let only = match self.side {
             Side::Host => 1 << 41,
             Side::Guest => 1 << 40,
         };
+        [1 << 16, 1 << 17].map(|mode| INSTRUCTIONS | ENABLED | mode | only)
+    }
+
+    /// Not before the module has the counters: it clears all when it takes them.
+    fn start(&mut self) -> io::Result<()> {
         for processor in &self.processors {
-            for (counter, mode) in Self::COUNTERS.into_iter().zip([1 << 16, 1 << 17]) {
-                let select = INSTRUCTIONS | ENABLED | mode | only;
+            for (counter, select) in Self::COUNTERS.into_iter().zip(self.selects()) {
                 processor.write_all_at(&0u64.to_le_bytes(), Self::PERF_CTR0 + 2 * counter)?;
                 processor.write_all_at(&select.to_le_bytes(), Self::PERF_CTL0 + 2 * counter)?;
             }
@@ -143,10 +151,17 @@ impl Registers {
         }
         let mut sums = [0; 2];
         for processor in &self.processors {
-            for (counter, sum) in Self::COUNTERS.into_iter().zip(&mut sums) {
+            let read = |register| -> io::Result<u64> {
                 let mut value = [0; 8];
-                processor.read_exact_at(&mut value, Self::PERF_CTR0 + 2 * counter)?;
-                *sum += u64::from_le_bytes(value);
+                processor.read_exact_at(&mut value, register)?;
+                Ok(u64::from_le_bytes(value))
+            };
+            for ((counter, select), sum) in Self::COUNTERS.into_iter().zip(self.selects()).zip(&mut sums) {
+                ensure!(
+                    read(Self::PERF_CTL0 + 2 * counter)? == select,
+                    "the guest has taken the counters that measure it"
+                );
+                *sum += read(Self::PERF_CTR0 + 2 * counter)?;
             }
         }
         Ok(sums.map(|sum| sum as f64))

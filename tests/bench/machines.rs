@@ -9,21 +9,22 @@ use anyhow::{Context, Result, ensure};
 use crate::measure::started;
 
 /// They end with this.
+#[derive(Default)]
 pub(crate) struct Machines(pub(crate) Vec<Child>);
 
 impl Machines {
-    /// One after the other, each until it has said these words. `{}` in the command is the number of the machine.
-    pub(crate) fn start(number: usize, words: &str, command: &[String]) -> Result<Self> {
-        let mut machines = Self(Vec::new());
-        for index in 0..number {
+    /// Start as many as are lacking, one after the other, each until it has said these words. `{}` in the command is the
+    /// number of the machine.
+    pub(crate) fn grow(&mut self, number: usize, words: &str, command: &[String]) -> Result<()> {
+        for index in self.0.len()..number {
             let words_of_it: Vec<String> =
                 command.iter().map(|word| word.replace("{}", &index.to_string())).collect();
             let mut child = started(&words_of_it)?;
             let output = child.stdout.take().context("no pipe")?;
-            machines.0.push(child);
+            self.0.push(child);
             wait_for(words.trim(), output).with_context(|| format!("machine {index} of {number}"))?;
         }
-        Ok(machines)
+        Ok(())
     }
 }
 

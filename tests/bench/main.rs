@@ -18,6 +18,7 @@ mod grid;
 mod idle;
 mod images;
 mod interrupts;
+mod jobs;
 mod machines;
 mod markdown;
 mod measure;
@@ -42,7 +43,6 @@ use clap::Parser;
 use measure::Beside;
 use place::Place;
 use results::Results;
-use runs::Run;
 
 fn main() -> ExitCode {
     let line = CommandLine::parse();
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
             let beside = Beside { interrupted: *interrupted, machines: beside.clone() };
             measure::run(*side, *by, &beside, command)
         }
-        Some(Part::Idle { number, dump, command }) => scale::run(*number, dump.as_deref(), command),
+        Some(Part::Idle { numbers, dump, command }) => scale::run(numbers, dump.as_deref(), command),
         Some(Part::Start { until, terminal, command }) => start::run(until.as_deref(), *terminal, command),
         None => bench(&line.all),
     };
@@ -65,37 +65,17 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> Result<()> {
-    let place = Place::new(arguments.lab)?;
-    let mut results = earlier(arguments)?;
-    let mut failed = Vec::new();
-    let names = runs::names(&place)?;
-    let runs = if arguments.again { Vec::new() } else { Run::all(&place, arguments) };
-    for run in runs {
-        let operations = run.operations(&names);
-        if operations.is_empty() || arguments.resume && results.done.contains(&run.key()) {
-            continue;
-        }
-        match run.measure(&operations, &mut results) {
-            Ok(()) if arguments.operations.is_empty() => {
-                results.done.insert(run.key());
-            }
-            Ok(()) => {}
-            Err(error) => {
-                eprintln!("bench: {}: {error:#}", run.key());
-                failed.push(run.key());
-            }
-        }
-        // What is measured is not lost with what fails later.
-        save(arguments, &results)?;
-    }
-    if arguments.start {
-        eprintln!("measuring starts");
-        let starts = start::measured(&place, arguments, &results.starts)?;
-        results.put_starts(starts);
-        save(arguments, &results)?;
-        eprintln!("measuring many machines");
-        let scale = scale::measured(&place, arguments, &results.scale)?;
-        results.put_scale(scale);
+    let places = Place::several(arguments.lab, if arguments.again { 1 } else { arguments.jobs() })?;
+    let results = earlier(arguments)?;
+    let names = runs::names(&places[0])?;
+    let (mut results, failed) = if arguments.again {
+        (results, Vec::new())
+    } else {
+        jobs::measured(&places, arguments, &names, results, |results| save(arguments, results))?
+    };
+    results.sort(&names);
+    if arguments.remark.is_some() {
+        results.remark.clone_from(&arguments.remark);
     }
     results.systems.iter().for_each(|measured| println!("{}", table::text(measured)));
     print!("{}{}", compare::text(&results), aims::text(&results));
@@ -137,6 +117,7 @@ fn earlier(arguments: &Arguments) -> Result<Results> {
         results.put_starts(earlier.starts);
         results.put_scale(earlier.scale);
         results.done.extend(earlier.done);
+        results.remark = earlier.remark.or(results.remark);
     }
     Ok(results)
 }

@@ -4,7 +4,7 @@ use svg::Document;
 use svg::node::element::{Rectangle, Text};
 
 use crate::compare;
-use crate::grid::Grid;
+use crate::grid::{Cell, Grid};
 use crate::results::Results;
 
 /// One colour a column; readers who cannot tell colours apart have the names and numbers at the bars.
@@ -33,7 +33,8 @@ pub(crate) fn html(results: &Results) -> String {
 }
 
 fn section(grid: &Grid) -> String {
-    format!("<h2>{}</h2>\n{}\n<p>{}</p>\n", escaped(&grid.title), chart(grid), escaped(grid.note))
+    let (note, missing) = (escaped(grid.note), escaped(&grid.missing()));
+    format!("<h2>{}</h2>\n{}\n<p>{note}</p>\n<p>{missing}</p>\n", escaped(&grid.title), chart(grid))
 }
 
 /// The rows below each other, in each a bar for every column that has a number.
@@ -43,9 +44,9 @@ fn chart(grid: &Grid) -> Document {
     for (name, values) in &grid.rows {
         document = document.add(Text::new(name.as_str()).set("x", 0).set("y", y + 14).set("class", "row"));
         y += 20;
-        let known = || values.iter().enumerate().filter_map(|(column, value)| Some((column, (*value)?)));
-        let largest = known().map(|(_, value)| value).fold(0.0, f64::max);
-        for (column, value) in known() {
+        let largest = values.iter().filter_map(Cell::value).fold(0.0, f64::max);
+        for (column, cell) in values.iter().enumerate().filter(|(_, cell)| **cell != Cell::Nothing) {
+            let value = cell.value().unwrap_or_default();
             let length = if largest > 0.0 { value.max(0.0) / largest * LONGEST } else { 0.0 };
             document = document
                 .add(Text::new(grid.columns[column].as_str()).set("x", 12).set("y", y + 12))
@@ -58,7 +59,7 @@ fn chart(grid: &Grid) -> Document {
                         .set("fill", COLOURS[column % COLOURS.len()]),
                 )
                 .add(
-                    Text::new(grid.number(Some(value)))
+                    Text::new(grid.cell(cell))
                         .set("x", format!("{:.1}", NAME as f64 + length + 5.0))
                         .set("y", y + 12),
                 );

@@ -16,6 +16,9 @@ pub(crate) struct Results {
     pub(crate) unit: String,
     pub(crate) pmu: String,
     pub(crate) kernel: String,
+    /// How it came about, if not by one run.
+    #[serde(default)]
+    pub(crate) remark: Option<String>,
     pub(crate) systems: Vec<Measured>,
     pub(crate) starts: Vec<Start>,
     /// What many machines take, and machines with many vCPUs.
@@ -54,7 +57,7 @@ pub(crate) struct Counted {
 }
 
 /// An operation that this system has not.
-#[derive(Serialize, Deserialize, PartialEq)]
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) struct NotRun {
     pub(crate) name: String,
     pub(crate) reason: String,
@@ -104,6 +107,7 @@ impl Measured {
             }
             Line::Counted { name, known, counted } => {
                 self.counts.retain(|earlier| earlier.name != name);
+                self.not_run.retain(|line| line.name != name);
                 self.counts.push(Counted { name, known, counted });
             }
             Line::NotRun { name, reason } => {
@@ -118,6 +122,18 @@ impl Measured {
     pub(crate) fn of(&self, name: &str) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.name == name)
     }
+
+    /// Why there is no figure, where it is known.
+    pub(crate) fn reason(&self, name: &str) -> Option<String> {
+        self.not_run.iter().find(|line| line.name == name).map(NotRun::short)
+    }
+}
+
+impl NotRun {
+    /// The reason without the details.
+    pub(crate) fn short(&self) -> String {
+        self.reason.split(": ").next().unwrap_or_default().to_owned()
+    }
 }
 
 impl Counted {
@@ -128,6 +144,14 @@ impl Counted {
 }
 
 impl Operation {
+    /// What it costs one side, if that was measured.
+    pub(crate) fn cost(&self, side: Side) -> Option<Cost> {
+        match side {
+            Side::Host => self.host,
+            Side::Guest => self.guest,
+        }
+    }
+
     /// Instructions that the host executed for it, if that was measured.
     pub(crate) fn host_instructions(&self) -> Option<f64> {
         self.host?.instructions()
@@ -160,14 +184,17 @@ impl Results {
         }
     }
 
-    /// Of these operations those whose instructions the run could not count.
-    pub(crate) fn uncounted(&self, run: &Run<'_>, names: &[String]) -> Vec<String> {
-        let of = |name: &String| self.of(run.system, &format!("{name}{}", run.setting.suffix()));
-        let is_uncounted = |operation: &Operation| match run.side {
-            Side::Host => operation.host_instructions().is_none(),
-            Side::Guest => operation.guest_instructions().is_none(),
+    /// In the order of these names, whatever was measured first.
+    pub(crate) fn sort(&mut self, names: &[String]) {
+        let place = |name: &str| {
+            let (first, setting) = name.split_once('@').unwrap_or((name, ""));
+            (setting.to_owned(), names.iter().position(|known| known == first))
         };
-        names.iter().filter(|name| of(name).is_some_and(is_uncounted)).cloned().collect()
+        for measured in &mut self.systems {
+            measured.operations.sort_by_key(|operation| place(&operation.name));
+            measured.counts.sort_by_key(|counted| place(&counted.name));
+            measured.not_run.sort_by_key(|line| place(&line.name));
+        }
     }
 
     pub(crate) fn measured(&self, system: System) -> Option<&Measured> {
@@ -180,6 +207,11 @@ impl Results {
             self.scale.retain(|earlier| !earlier.is_like(&one));
             self.scale.push(one);
         }
+        let order = |scale: &Scale| {
+            let perfvisor = scale.vmm.starts_with("perfvisor");
+            (!perfvisor, scale.vmm.clone(), !scale.linux, scale.vcpus, scale.machines)
+        };
+        self.scale.sort_by_key(order);
     }
 
     /// In place of what there was of the same operations of this system.
@@ -197,6 +229,8 @@ impl Results {
             self.starts.retain(|earlier| earlier.vmm != start.vmm);
             self.starts.push(start);
         }
+        // perfvisor first.
+        self.starts.sort_by_key(|start| (!start.vmm.starts_with("perfvisor"), start.vmm.clone()));
     }
 
     pub(crate) fn of(&self, system: System, name: &str) -> Option<&Operation> {

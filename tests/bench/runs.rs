@@ -1,7 +1,7 @@
 //! A guest in which operations are measured, and what becomes of it: some are lost on the way.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -14,7 +14,6 @@ use crate::arguments::Arguments;
 use crate::counters::Instrument;
 use crate::measure::{Line, Side};
 use crate::place::Place;
-use crate::results::Results;
 use crate::setting::Setting;
 use crate::system::{self, System};
 
@@ -74,27 +73,16 @@ impl<'a> Run<'a> {
             .collect()
     }
 
-    /// Measures these operations, and puts what they cost into the results.
-    pub(crate) fn measure(&self, names: &[String], results: &mut Results) -> Result<()> {
-        eprintln!("{}: measuring what is executed by the {}", self.title(), self.side.name());
-        for line in self.lines(names)? {
-            results.add(self, line);
-        }
-        let uncounted = results.uncounted(self, names);
+    /// Measures these operations. Of two lines about one the later is right.
+    pub(crate) fn measure(&self, names: &[String]) -> Result<Vec<Line>> {
+        let mut lines = self.lines(names)?;
+        let uncounted: Vec<String> =
+            lines.iter().filter(|line| line.is_uncounted()).map(|line| line.name().to_owned()).collect();
         if !uncounted.is_empty() && self.instrument == Instrument::Perf {
-            eprintln!("{}: again with one counter, for the {}", self.title(), self.side.name());
-            for line in (Self { instrument: Instrument::Total, ..*self }).lines(&uncounted)? {
-                results.add(self, line);
-            }
+            eprintln!("{}: again with one counter", self.key());
+            lines.extend(Self { instrument: Instrument::Total, ..*self }.lines(&uncounted)?);
         }
-        Ok(())
-    }
-
-    fn title(&self) -> String {
-        match self.setting {
-            Setting::Alone => self.system.title().to_owned(),
-            setting => format!("{}, {}", self.system.title(), setting.name()),
-        }
+        Ok(lines)
     }
 
     /// Where a guest is lost, the next one does what is left.
@@ -139,7 +127,11 @@ impl<'a> Run<'a> {
             command.arg("--beside").arg(word);
         }
         command.arg("--").args(&prepared.command);
-        let mut child = command.stdout(Stdio::piped()).spawn().context("bench measure")?;
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("bench measure")?;
+        if let Some(messages) = child.stderr.take() {
+            self.pass_on(messages);
+        }
         let output = BufReader::new(child.stdout.take().context("no pipe")?);
         let (send, receive) = channel();
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
@@ -159,6 +151,15 @@ impl<'a> Run<'a> {
         let status = child.wait()?;
         ensure!(status.success(), "the guest, or what measures it, ended with {status}");
         Ok(())
+    }
+
+    /// Other runs have messages meanwhile.
+    fn pass_on(&self, messages: impl Read + Send + 'static) {
+        let key = self.key();
+        thread::spawn(move || {
+            let lines = BufReader::new(messages).lines().map_while(Result::ok);
+            lines.for_each(|line| eprintln!("{key}: {}", line.trim()));
+        });
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Setting {
 }
 
 /// Machines beside the one that is measured, in a crowd.
-pub(crate) const CROWD: usize = 15;
+pub(crate) const CROWD: usize = 63;
 
 impl Setting {
     /// As on the command line.
@@ -43,7 +43,7 @@ impl Setting {
     /// One counter leaves the most to what the guest needs.
     pub(crate) fn instrument(self, system: System) -> Instrument {
         match system.instrument() {
-            Instrument::Perf if self == Self::Compared => Instrument::Total,
+            Instrument::Perf | Instrument::Pinned if self == Self::Compared => Instrument::Total,
             instrument => instrument,
         }
     }

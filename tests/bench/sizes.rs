@@ -1,6 +1,6 @@
 //! Tables of VMMs by themselves: their start, their size, and many of them.
 
-use crate::grid::Grid;
+use crate::grid::{Cell, Grid};
 use crate::results::Results;
 use crate::scale::Scale;
 use crate::start::{Spent, Start};
@@ -8,19 +8,20 @@ use crate::start::{Spent, Start};
 /// How machines start, and what they take.
 pub(crate) fn starts(starts: &[Start]) -> Vec<Grid> {
     let columns: Vec<String> = starts.iter().map(|start| start.vmm.clone()).collect();
-    let row = |name: &str, value: &dyn Fn(&Start) -> Option<f64>| {
-        (name.to_owned(), starts.iter().map(value).collect())
-    };
-    let million = |spent: Option<Spent>| spent.map(|spent| (spent.host.user + spent.host.kernel) / 1e6);
+    let row =
+        |name: &str, value: &dyn Fn(&Start) -> Cell| (name.to_owned(), starts.iter().map(value).collect());
+    let million = |spent: &Spent| (spent.host.user + spent.host.kernel) / 1e6;
     let kilobytes = |bytes: u64| bytes as f64 / 1024.0;
     vec![
         Grid {
             title: "Start: millions of instructions of the host".to_owned(),
             columns: columns.clone(),
             rows: vec![
-                row("null guest, to its first words", &|start| million(start.null_guest)),
-                row("Linux (bzImage), to its first program", &|start| million(start.linux)),
-                row("perfvisor run -- true, in all", &|start| million(start.run_true)),
+                row("null guest, to its first words", &|start| of(&start.null_guest, million)),
+                row("Linux (bzImage), to its first program", &|start| of(&start.linux, million)),
+                row("perfvisor run -- true, in all", &|start| {
+                    start.run_true.as_ref().map_or(Cell::Nothing, |spent| of(spent, million))
+                }),
             ],
             digits: 2,
             signed: false,
@@ -30,8 +31,8 @@ pub(crate) fn starts(starts: &[Start]) -> Vec<Grid> {
             title: "Start: exits, to Linux's first program".to_owned(),
             columns: columns.clone(),
             rows: vec![
-                row("exits", &|start| start.linux.map(|spent| spent.host.exits)),
-                row("of them to the VMM", &|start| start.linux.map(|spent| spent.host.user_exits)),
+                row("exits", &|start| of(&start.linux, |spent| spent.host.exits)),
+                row("of them to the VMM", &|start| of(&start.linux, |spent| spent.host.user_exits)),
             ],
             digits: 0,
             signed: false,
@@ -42,20 +43,27 @@ pub(crate) fn starts(starts: &[Start]) -> Vec<Grid> {
             columns,
             rows: vec![
                 row("memory beyond guest RAM, idle Linux (PSS)", &|start| {
-                    start.linux.map(|spent| kilobytes(spent.pss))
+                    of(&start.linux, |spent| kilobytes(spent.pss))
                 }),
-                row("of it anonymous", &|start| start.linux.map(|spent| kilobytes(spent.anonymous))),
+                row("of it anonymous", &|start| of(&start.linux, |spent| kilobytes(spent.anonymous))),
                 row("memory beyond guest RAM, null guest (PSS)", &|start| {
-                    start.null_guest.map(|spent| kilobytes(spent.pss))
+                    of(&start.null_guest, |spent| kilobytes(spent.pss))
                 }),
-                row("program", &|start| Some(kilobytes(start.program))),
-                row("libraries beside it", &|start| Some(kilobytes(start.libraries))),
+                row("program", &|start| Some(kilobytes(start.program)).into()),
+                row("libraries beside it", &|start| Some(kilobytes(start.libraries)).into()),
             ],
             digits: 0,
             signed: false,
             note: "",
         },
     ]
+}
+
+fn of(spent: &Result<Spent, String>, value: impl Fn(&Spent) -> f64) -> Cell {
+    match spent {
+        Ok(spent) => Cell::or(Some(value(spent)), Some("it could not be counted".to_owned())),
+        Err(reason) => Cell::Missing(reason.clone()),
+    }
 }
 
 /// Many machines, and many vCPUs.
@@ -69,12 +77,15 @@ pub(crate) fn scale(results: &Results) -> Vec<Grid> {
             (1, vcpus) => format!("1 machine, {vcpus} vCPUs"),
             (machines, _) => format!("{machines} machines, 1 vCPU each"),
         };
-        let values = vec![
-            kilobytes(idle.pss, *machines),
-            kilobytes(idle.anonymous, *machines),
-            kilobytes(idle.pss, machines * vcpus),
-            idle.dump.map(|instructions| instructions / 1e6),
-        ];
+        let values = match idle {
+            Ok(idle) => vec![
+                kilobytes(idle.pss, *machines).into(),
+                kilobytes(idle.anonymous, *machines).into(),
+                kilobytes(idle.pss, machines * vcpus).into(),
+                idle.dump.map(|instructions| instructions / 1e6).into(),
+            ],
+            Err(reason) => vec![Cell::Missing(reason.clone()); 4],
+        };
         (format!("{vmm}, {guest}: {shape}"), values)
     };
     let columns = [
@@ -94,5 +105,5 @@ pub(crate) fn scale(results: &Results) -> Vec<Grid> {
 }
 
 const SCALE: &str = "Machines share the pages of the program's file, so that each has a smaller share of them the more there are. A dump is
-`perfvisor dump`: its own start is nearly all of it; in a Linux guest what the idle machines do meanwhile is in it, too.
+`perfvisor dump` of one of them, up to its end; what the machine does to answer, about 140,000 instructions, is not in it.
 More than 16 Linux guests do not fit into the lab machine's 3 GB with 128 MB each.";

@@ -3,11 +3,10 @@
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde::{Deserialize, Serialize};
@@ -35,15 +34,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Start {
     /// Which.
     pub(crate) vmm: String,
-    /// From exec to the first words of a kernel that does nothing else.
-    pub(crate) null_guest: Option<Spent>,
+    /// From exec to the first words of a kernel that does nothing else; or why there is no figure.
+    pub(crate) null_guest: Result<Spent, String>,
     /// From exec to the first program of a Linux guest.
-    pub(crate) linux: Option<Spent>,
-    /// From exec to the end of `perfvisor run -- true`.
-    pub(crate) run_true: Option<Spent>,
+    pub(crate) linux: Result<Spent, String>,
+    /// From exec to the end of `perfvisor run -- true`. Other VMMs have nothing like it.
+    pub(crate) run_true: Option<Result<Spent, String>>,
     /// Bytes of the program, and of libraries that it brings.
     pub(crate) program: u64,
     pub(crate) libraries: u64,
+}
+
+impl Start {
+    /// Whether all was measured that can be.
+    pub(crate) fn is_whole(&self) -> bool {
+        let parts = [Some(&self.null_guest), Some(&self.linux), self.run_true.as_ref()];
+        let is_done = |part: &Result<Spent, String>| !matches!(part, Err(reason) if reason != MODULE);
+        parts.into_iter().flatten().all(is_done)
+    }
 }
 
 /// What it took.
@@ -58,7 +66,7 @@ pub(crate) struct Spent {
 }
 
 /// `bench start WORDS -- CMD..`: run a VMM until its output has these words, or to its end.
-pub(crate) fn run(words: Option<&str>, on_terminal: bool, command: &[String]) -> Result<()> {
+pub(crate) fn run(words: Option<&str>, on_terminal: bool, command: &[String]) -> anyhow::Result<()> {
     let terminal = on_terminal.then(Terminal::open).transpose()?;
     let input = terminal.as_ref().map_or_else(|| Ok(Stdio::piped()), |terminal| terminal.end())?;
     let mut host = Counters::open(Instrument::Perf, Side::Host)?;
@@ -109,7 +117,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open() -> Result<Self> {
+    fn open() -> anyhow::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).context("no terminal")?;
         grantpt(&master)?;
@@ -118,7 +126,7 @@ impl Terminal {
         Ok(Self { _master: master, end })
     }
 
-    fn end(&self) -> Result<Stdio> {
+    fn end(&self) -> anyhow::Result<Stdio> {
         Ok(self.end.try_clone()?.into())
     }
 }
@@ -132,37 +140,55 @@ fn end_after(limit: Duration, process: u32) {
     }
 }
 
-/// Measures every VMM of these systems.
-pub(crate) fn measured(place: &Place, arguments: &Arguments, known: &[Start]) -> Result<Vec<Start>> {
+/// Measures every VMM of this system that is not known yet, where a run is resumed.
+pub(crate) fn measured(
+    place: &Place,
+    arguments: &Arguments,
+    system: System,
+    known: &[Start],
+) -> anyhow::Result<Vec<Start>> {
     let folder = tempfile::tempdir()?;
     let guests = Guests::make(place, &arguments.kernel, folder.path())?;
-    let is_known = |title: &str| {
-        let whole = |start: &Start| start.vmm == title && start.null_guest.is_some() && start.linux.is_some();
-        arguments.resume && known.iter().any(whole)
-    };
+    let is_known =
+        |title: &str| arguments.resume && known.iter().any(|start| start.vmm == title && start.is_whole());
     let mut starts = Vec::new();
-    for &system in &arguments.systems {
-        match system {
-            System::Qemu => {
-                for machine in
-                    [Qemu::Microvm, Qemu::Pc].into_iter().filter(|machine| !is_known(machine.title()))
-                {
-                    starts.push(qemu(place, &guests, machine)?);
-                }
-                if let Some(program) = place.layout().alioth().filter(|_| !is_known(ALIOTH)) {
-                    starts.push(alioth(place, &guests, program)?);
-                }
+    match system {
+        System::Qemu => {
+            for machine in [Qemu::Microvm, Qemu::Pc].into_iter().filter(|machine| !is_known(machine.title()))
+            {
+                starts.push(qemu(place, &guests, machine)?);
             }
-            // The module has all counters, and with them those that measure.
-            System::Module => {}
-            _ if is_known(system.title()) => {}
-            _ => starts.push(perfvisor(place, arguments, &guests, system)?),
+            if !is_known(ALIOTH) {
+                starts.push(alioth(place, &guests)?);
+            }
         }
+        _ if is_known(system.title()) => {}
+        System::Module => {
+            let program = place.program("perfvisor");
+            starts.push(Start::unmeasured(system.title(), MODULE, fs::metadata(program)?.len()));
+        }
+        _ => starts.push(perfvisor(place, arguments, &guests, system)?),
     }
     Ok(starts)
 }
 
-fn perfvisor(place: &Place, arguments: &Arguments, guests: &Guests, system: System) -> Result<Start> {
+const MODULE: &str = "the host module has all counters, and with them those that measure";
+
+impl Start {
+    fn unmeasured(vmm: &str, reason: &str, program: u64) -> Self {
+        let reason = || Err(reason.to_owned());
+        Self {
+            vmm: vmm.to_owned(),
+            null_guest: reason(),
+            linux: reason(),
+            run_true: None,
+            program,
+            libraries: 0,
+        }
+    }
+}
+
+fn perfvisor(place: &Place, arguments: &Arguments, guests: &Guests, system: System) -> anyhow::Result<Start> {
     let program: Sent = (place.program("perfvisor"), "perfvisor".to_owned());
     let title = system.title();
     let mut files = guests.files();
@@ -177,13 +203,13 @@ fn perfvisor(place: &Place, arguments: &Arguments, guests: &Guests, system: Syst
         vmm: title.to_owned(),
         null_guest: spent(place, title, words, &files, &guest(false)),
         linux: spent(place, title, words, &files, &guest(true)),
-        run_true: spent(place, title, None, &files, &run_true),
+        run_true: Some(spent(place, title, None, &files, &run_true)),
         program: fs::metadata(&program.0)?.len(),
         libraries: 0,
     })
 }
 
-fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> Result<Start> {
+fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> anyhow::Result<Start> {
     let title = machine.title();
     let (mut files, command) = machine.command(place, &format!("{}M", MEMORY >> 20))?;
     files.extend(guests.files());
@@ -209,7 +235,10 @@ fn qemu(place: &Place, guests: &Guests, machine: Qemu) -> Result<Start> {
 
 const ALIOTH: &str = "Alioth";
 
-fn alioth(place: &Place, guests: &Guests, program: PathBuf) -> Result<Start> {
+fn alioth(place: &Place, guests: &Guests) -> anyhow::Result<Start> {
+    let Some(program) = place.layout().alioth() else {
+        return Ok(Start::unmeasured(ALIOTH, "it could not be built here", 0));
+    };
     let program: Sent = (program, "alioth".to_owned());
     let mut files = guests.files();
     files.push(program.clone());
@@ -229,19 +258,19 @@ fn alioth(place: &Place, guests: &Guests, program: PathBuf) -> Result<Start> {
     })
 }
 
-/// One start on the machine. One that fails has said why, and leaves a gap.
+/// One start on the machine, or why there was none.
 fn spent(
     place: &Place,
     title: &str,
     words: Option<&str>,
     files: &[Sent],
     command: &[String],
-) -> Option<Spent> {
+) -> Result<Spent, String> {
     eprintln!(
         "  start of {title}: {}",
         if words.is_some() { command.join(" ") } else { "run -- true".to_owned() }
     );
-    let outcome = || -> Result<Spent> {
+    let outcome = || -> anyhow::Result<Spent> {
         let mut bench = place.bench(files);
         bench
             .arg("start")
@@ -253,10 +282,9 @@ fn spent(
         ensure!(output.status.success(), "ended with {}", output.status);
         serde_json::from_slice(&output.stdout).context("what was measured cannot be read")
     };
-    outcome()
-        .map_err(|error| {
-            place.abandon();
-            eprintln!("bench: {title}: {error:#}");
-        })
-        .ok()
+    outcome().map_err(|error| {
+        place.abandon();
+        eprintln!("bench: {title}: {error:#}");
+        format!("{error:#}")
+    })
 }

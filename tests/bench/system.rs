@@ -61,7 +61,10 @@ impl System {
         match self {
             // perf has no counters while the module has them.
             Self::Module => Instrument::Registers,
-            _ => Instrument::Perf,
+            // Where KVM counts, what it finds no counter for it does not count, and says nothing.
+            Self::Kvm | Self::Qemu => Instrument::Perf,
+            // What the VMM had loaded last stays loaded, while there is room.
+            Self::Perf | Self::None => Instrument::Pinned,
         }
     }
 
@@ -121,7 +124,7 @@ pub(crate) fn costs(run: &Run<'_>, operations: &[String]) -> Result<Prepared> {
         let mut beside = Vec::new();
         if setting == Setting::Crowd {
             let guests = Guests::make(place, &arguments.kernel, folder.path())?;
-            beside = guests.perfvisor(place, system, arguments, true, &[]);
+            beside = guests.perfvisor(place, system, arguments, false, &["--memory", "128M"]);
             files.extend(guests.files());
         }
         return Ok(Prepared { files, command, beside, _folder: folder });

@@ -1,12 +1,14 @@
 //! Pages of guest memory, untrusted: every access is checked, nothing read is believed.
 
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
 use perfctr_abi::door::Page;
 use perfctr_abi::layout::{CpuControl, CpuState, PmcState, SEQ_OFFSET};
 use vm_memory::bitmap::{BS, BitmapSlice};
-use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemory, Permissions, VolatileSlice};
+use vm_memory::{
+    AtomicInteger, Bytes, GuestAddress, GuestMemory, Permissions, VolatileMemory, VolatileSlice,
+};
 use zerocopy::FromBytes;
 
 pub(crate) const PAGE_SIZE: usize = 4096;
@@ -160,15 +162,47 @@ fn pmc(i: usize) -> usize {
 // Loads and stores can fail only for offsets that are unaligned or outside the page. All of them are constants of
 // the layout, plus an index below MAX_COUNTERS: a failure could be answered by nothing better than doing nothing.
 
-fn store<T: AtomicAccess>(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize, value: T) {
-    let stored = page.store(value, offset, Ordering::Relaxed);
-    debug_assert!(stored.is_ok());
+/// What fields are made of. Its own methods and not `vm_memory::Bytes`, whose loads and stores are calls into another crate,
+/// some fifteen of them a switch.
+trait Field: Copy + Default {
+    type Atomic: AtomicInteger;
+
+    fn put(self, to: &Self::Atomic);
+    fn get(from: &Self::Atomic) -> Self;
 }
 
-fn load<T: AtomicAccess + Default>(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize) -> T {
-    let loaded = page.load(offset, Ordering::Relaxed);
-    debug_assert!(loaded.is_ok());
-    loaded.unwrap_or_default()
+macro_rules! fields {
+    ($($field:ty: $atomic:ty),*) => {
+        $(impl Field for $field {
+            type Atomic = $atomic;
+
+            #[inline]
+            fn put(self, to: &$atomic) {
+                to.store(self, Ordering::Relaxed);
+            }
+
+            #[inline]
+            fn get(from: &$atomic) -> Self {
+                from.load(Ordering::Relaxed)
+            }
+        })*
+    };
+}
+fields!(u32: AtomicU32, i32: AtomicI32, u64: AtomicU64);
+
+fn store<T: Field>(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize, value: T) {
+    let place = page.get_atomic_ref(offset);
+    debug_assert!(place.is_ok());
+    if let Ok(place) = place {
+        value.put(place);
+        page.bitmap().mark_dirty(offset, size_of::<T>());
+    }
+}
+
+fn load<T: Field>(page: &VolatileSlice<'_, impl BitmapSlice>, offset: usize) -> T {
+    let place = page.get_atomic_ref(offset);
+    debug_assert!(place.is_ok());
+    place.map(T::get).unwrap_or_default()
 }
 
 /// `sum += count`, not one atomic step: only the vCPU that has the state attached writes its sums.

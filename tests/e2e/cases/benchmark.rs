@@ -13,7 +13,7 @@ pub(super) fn costs() -> Result<()> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
     command
         .env("PERFVISOR", program()?)
-        .args(["--lab", "--systems", "perf", "--settings", "alone", "--json"])
+        .args(["--lab", "--systems", "perf", "--settings", "alone", "--jobs", "1", "--json"])
         .arg(file.path())
         .args(["spin", "cpuid", "switch/perfctr-4"]);
     // Its progress is no part of this suite's output.

@@ -12,10 +12,10 @@ mod work;
 use anyhow::Result;
 use tests::mark::{Mark, say};
 
-pub(crate) use interface::{TRY_PAGE, try_page};
+pub(crate) use interface::{Interface, Mode, TRY_PAGE, try_page};
 
 use crate::switch::on_first_cpu;
-use interface::{Counting, Interface, Mode};
+use interface::Counting;
 use work::{WORK, Work};
 
 /// With how many counters, and read how.

@@ -16,6 +16,7 @@ mod msr;
 mod perf;
 mod perfctr;
 mod plain;
+mod programs;
 mod switch;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn operations() -> impl Iterator<Item = Operation> {
         .chain(switch::operations())
         .chain(perfctr::operations())
         .chain(perf::operations())
+        .chain(programs::operations())
         .chain(msr::operations())
         .chain(switch::working())
         .chain(plain::sampled())
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },
+        [only] if only == programs::NOTHING => ExitCode::SUCCESS,
         _ if std::process::id() == 1 => first::run(operate_all),
         _ => operate_all(&arguments),
     }
@@ -106,7 +109,7 @@ fn operate_all(arguments: &[String]) -> ExitCode {
 
 fn operate(operation: &Operation) -> Result<()> {
     let name = operation.name;
-    let mut run = match prepared(operation) {
+    let mut run = match patiently(operation.prepare) {
         Ok(run) => run,
         Err(error) => return say(&Mark::NotRun { name: name.into(), reason: format!("{error:#}") }),
     };
@@ -123,14 +126,14 @@ fn operate(operation: &Operation) -> Result<()> {
 }
 
 /// What had the counters before may still be giving them back: threads end when they come to it.
-fn prepared(operation: &Operation) -> Result<Run> {
-    let mut outcome = (operation.prepare)();
+fn patiently<T>(mut prepare: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut outcome = prepare();
     for _ in 0..TRIES {
         if outcome.is_ok() {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
-        outcome = (operation.prepare)();
+        outcome = prepare();
     }
     outcome
 }

@@ -7,14 +7,16 @@ use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, Sampler};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::plain::sampled_work;
+use crate::accuracy::{Interface, Mode};
+use crate::plain::{PERIOD, sampled_work};
 use crate::{Operation, Run};
-
-const PERIOD: u64 = 100_000;
 
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
         Operation { name: "perf/read-1", length: 400, prepare: read },
+        Operation { name: "perf/read-4", length: 400, prepare: || read_group(Interface::PerfRead, 4) },
+        Operation { name: "perf/read-page-1", length: 400, prepare: || read_group(Interface::PerfPage, 1) },
+        Operation { name: "perf/read-page-4", length: 400, prepare: || read_group(Interface::PerfPage, 4) },
         Operation { name: "perf/disable-and-enable", length: 100, prepare: disable_and_enable },
         Operation { name: "perf/open-and-close", length: 100, prepare: open_and_close },
         Operation { name: "perf/overflow-to-sample", length: 100, prepare: samples },
@@ -45,6 +47,18 @@ fn read() -> Result<Run> {
     Ok(Box::new(move |n| {
         for _ in 0..n {
             counter.read()?;
+        }
+        Ok(())
+    }))
+}
+
+/// All of a group at once.
+fn read_group(interface: Interface, number: usize) -> Result<Run> {
+    let mut counters = interface.open(Mode::User, number)?;
+    counters.start()?;
+    Ok(Box::new(move |n| {
+        for _ in 0..n {
+            counters.read()?;
         }
         Ok(())
     }))

@@ -13,15 +13,13 @@ use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::plain::sampled_work;
+use crate::plain::{PERIOD, sampled_work};
 use crate::{Operation, Run};
 
 /// Cycles, in user and kernel mode.
 const CYCLES: u32 = 0x0043_0076;
 /// So many events that none overflows while it is measured.
 const FOR_EVER: u32 = 1 << 30;
-/// Instructions of a period that does overflow.
-const PERIOD: u64 = 100_000;
 const SIGNAL: i32 = libc::SIGUSR1;
 
 pub(crate) fn operations() -> Vec<Operation> {

@@ -5,12 +5,22 @@ use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::{Operation, Run};
 
-pub(crate) fn operations() -> [Operation; 3] {
+pub(crate) fn operations() -> [Operation; 4] {
     [
         Operation { name: "spin", length: 1_000_000, prepare: || Ok(spins()) },
         Operation { name: "getppid", length: 20_000, prepare: || Ok(calls()) },
+        Operation { name: "period/nobody", length: 100, prepare: || Ok(Box::new(periods)) },
         Operation { name: "cpuid", length: 1_000, prepare: || Ok(cpuids()) },
     ]
+}
+
+/// Instructions between overflows that are measured one by one.
+pub(crate) const PERIOD: u64 = 100_000;
+
+/// Without overflow.
+fn periods(n: u64) -> Result<()> {
+    spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+    Ok(())
 }
 
 /// Instructions of a round of what is sampled.

@@ -33,6 +33,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         "switch/perfctr-2", 400: || perfctr::counting(2), || perfctr::counting(2);
         "switch/perfctr-4", 400: || perfctr::counting(4), || perfctr::counting(4);
         "switch/perfctr-i-mode-1", 400: || perfctr::interrupting(1), || perfctr::interrupting(1);
+        "switch/perfctr-i-mode-2", 400: || perfctr::interrupting(2), || perfctr::interrupting(2);
         "switch/perfctr-i-mode-4", 400: || perfctr::interrupting(4), || perfctr::interrupting(4);
         "switch/perf-1", 100: || perf::counting(1), || perf::counting(1);
         "switch/perf-2", 100: || perf::counting(2), || perf::counting(2);
@@ -45,7 +46,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 pub(crate) fn working() -> Vec<Operation> {
     macro_rules! work {
         ($($name:literal: $one:expr;)*) => {
-            vec![$(Operation { name: $name, length: 100, prepare: || worked($one) }),*]
+            vec![$(Operation { name: $name, length: 40, prepare: || worked($one) }),*]
         };
     }
     work! {

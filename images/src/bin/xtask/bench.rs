@@ -55,6 +55,9 @@ pub(crate) struct Arguments {
     /// Write the figures to a file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Lab machines at once, each of which keeps one processor busy and takes up to 3.5 GB; without, as many as there are processors, up to 4
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<usize>,
     /// Measure on this host: it needs counters and a KVM that boots Linux
     #[arg(long)]
     here: bool,
@@ -91,6 +94,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     command.args(arguments.again.then_some("--again"));
     command.args(arguments.resume.then_some("--resume"));
     command.args((arguments.start || arguments.write && !arguments.again).then_some("--start"));
+    if let Some(jobs) = arguments.jobs {
+        command.args(["--jobs", &jobs.to_string()]);
+    }
     command.args((!arguments.here).then_some("--lab")).args(&arguments.operations);
     let status = command.status().with_context(|| format!("cannot run {}", bench.display()))?;
     Ok(status.success())

@@ -13,13 +13,15 @@ use perf_event::{Builder, ReadFormat, Sampler};
 use tests::workload::spin;
 use zerocopy::IntoBytes;
 
+use crate::patiently;
+
 /// Instructions, and taken and other branches, of an AMD processor, in no mode yet.
 const INSTRUCTIONS: u32 = 0x0040_00C0;
 const BRANCHES: u32 = 0x0040_00C2;
 
 /// Privilege levels that are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     User,
     Kernel,
     Both,
@@ -42,7 +44,7 @@ impl Mode {
 }
 
 /// Counters of the calling thread.
-pub(super) trait Counting {
+pub(crate) trait Counting {
     /// From 0.
     fn start(&mut self) -> Result<()>;
     fn stop(&mut self) -> Result<()>;
@@ -52,7 +54,7 @@ pub(super) trait Counting {
 
 /// How counters are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interface {
+pub(crate) enum Interface {
     /// The guest driver's read call.
     PerfctrCall,
     /// Its page and RDPMC.
@@ -76,7 +78,7 @@ impl Interface {
     }
 
     /// `number` counters of the calling thread, stopped.
-    pub(super) fn open(self, mode: Mode, number: usize) -> Result<Box<dyn Counting>> {
+    pub(crate) fn open(self, mode: Mode, number: usize) -> Result<Box<dyn Counting>> {
         match self {
             Self::PerfctrCall | Self::PerfctrPage => {
                 let by_page = self == Self::PerfctrPage;
@@ -84,10 +86,11 @@ impl Interface {
                 ensure!(!by_page || Driver::info()?.cpu_features & feature::RDPMC != 0, "no RDPMC");
                 Ok(Box::new(Perfctr { own, control: control(mode, number)?, by_page }))
             }
-            Self::PerfRead => Ok(Box::new(Perf(group(mode, number)?))),
+            Self::PerfRead => Ok(Box::new(Perf(patiently(|| group(mode, number))?))),
             Self::PerfPage => {
                 ensure!(a_program_can_read_perfs_page(), "no RDPMC");
-                let samplers = group(mode, number)?.into_iter().map(|counter| counter.sampled(1));
+                let samplers =
+                    patiently(|| group(mode, number))?.into_iter().map(|counter| counter.sampled(1));
                 Ok(Box::new(Pages(samplers.collect::<std::io::Result<_>>()?)))
             }
         }

@@ -20,16 +20,20 @@ const SETTLED: &str = "settled";
 /// What must be counted between two dumps: a fraction of a second's worth even in the slowest lab.
 pub(super) const GROWTH: u64 = 100_000;
 
-/// A program runs while the host looks, is killed, and its counts are printed; then nothing runs while the host looks.
-fn guest(_: &Setting) -> String {
+/// A program runs while the host looks, is killed, and its counts are printed.
+pub(super) fn running_while_asked() -> String {
     format!(
         "{PERFEX} -o /tmp/counts spin --seconds 3600 & perfex=$!\n\
          ask {RUNNING}\n\
          kill -TERM $(pidof spin)\n\
          wait $perfex; echo \"perfex ended with $?\"\n\
-         cat /tmp/counts\n\
-         ask {SETTLED}\n"
+         cat /tmp/counts\n"
     )
+}
+
+/// Then nothing runs while the host looks.
+fn guest(_: &Setting) -> String {
+    format!("{}ask {SETTLED}\n", running_while_asked())
 }
 
 fn answer(waiting: &Waiting<'_>) -> Result<()> {

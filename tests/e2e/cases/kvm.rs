@@ -9,7 +9,7 @@ use images::layout::Layout;
 use tests::counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
-use super::dump::{GROWTH, RUNNING};
+use super::dump::{self, GROWTH, RUNNING};
 use super::{PERFEX, pmctest};
 use crate::case::{Case, Evidence, Setting, Waiting, single};
 use crate::dump::Dump;
@@ -23,13 +23,7 @@ pub(crate) const DUMP: Case =
 pub(crate) const PMCTEST: Case = Case { limit: Duration::from_secs(800), ..pmctest::CASE };
 
 fn guest(_: &Setting) -> String {
-    format!(
-        "{PERFEX} -o /tmp/counts spin --seconds 3600 & perfex=$!\n\
-         ask {RUNNING}\n\
-         kill -TERM $(pidof spin)\n\
-         wait $perfex\n\
-         cat /tmp/counts\n"
-    )
+    dump::running_while_asked()
 }
 
 fn answer(waiting: &Waiting<'_>) -> Result<()> {

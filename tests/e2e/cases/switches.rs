@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
-use super::PERFEX;
-use super::dump::RUNNING;
+use super::dump::{self, RUNNING};
 use crate::case::{Case, Evidence, Setting, Waiting, single};
 use crate::dump::{Dump, Hardware};
 use crate::perfvisor::{self, COMMAND_LIMIT};
@@ -30,13 +29,7 @@ const CROWD: &str = "for command in /proc/[0-9]*/cmdline; do\n\
 const SWITCHES: u64 = 20;
 
 fn guest(_: &Setting) -> String {
-    format!(
-        "{PERFEX} -o /tmp/counts spin --seconds 3600 & perfex=$!\n\
-         ask {RUNNING}\n\
-         kill -TERM $(pidof spin)\n\
-         wait $perfex\n\
-         cat /tmp/counts\n"
-    )
+    dump::running_while_asked()
 }
 
 fn answer(waiting: &Waiting<'_>) -> Result<()> {

@@ -114,7 +114,8 @@ fn counted<'a>(measured: &'a Measured, name: &str) -> Option<&'a Counted> {
 }
 
 const KNOWN: &str = "The work is written in assembly, so that every instruction of user mode is known; it is done in two lengths, so that the readings' own
-instructions are in both. 0 is exact. Of 4 vCPUs the one that is farthest off stands for all.";
+instructions are in both. 0 is exact. A page that the kernel changes while it is read is read anew, by the program, so there the median of three such
+pairs is taken. Of 4 vCPUs the one that is farthest off stands for all.";
 const OUTSIDE: &str = "What a kernel executes is known to nobody beforehand, so the host counts all of the guest meanwhile. It counts what the guest does
 besides, too, for the marks and by its timers, and that is not the same in both lengths: up to 40,000 instructions of 14 to 27 million, of either sign,
 and another time others. It is as much where KVM itself counts.";

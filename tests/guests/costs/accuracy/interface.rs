@@ -77,6 +77,15 @@ impl Interface {
         }
     }
 
+    /// How often a count is taken. A page that the kernel changes while it is read is read anew, and these are instructions of
+    /// the program, too: seldom, but not its work's.
+    pub(super) fn pairs(self) -> usize {
+        match self {
+            Self::PerfctrCall | Self::PerfRead => 1,
+            Self::PerfctrPage | Self::PerfPage => 3,
+        }
+    }
+
     /// `number` counters of the calling thread, stopped.
     pub(crate) fn open(self, mode: Mode, number: usize) -> Result<Box<dyn Counting>> {
         match self {

@@ -41,7 +41,7 @@ Written by a run of the benchmark. All of it is made by
 
     cargo xtask bench --write --page bench.html --json bench.json
 
-in about half an hour on two processors, on each a lab machine of its own: what one counts does not depend on what the other does. A run that was interrupted
+in about twenty minutes on two processors, on each a lab machine of its own: what one counts does not depend on what the other does. A run that was interrupted
 goes on with `--resume`. Or part by part, each with `--json` of its own and at the end `--again --write --from a.json --from b.json`; one
 operation of one system by for example
 

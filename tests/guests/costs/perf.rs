@@ -5,10 +5,9 @@ use std::any::Any;
 use anyhow::{Context, Result};
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, Sampler};
-use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::accuracy::{Interface, Mode};
-use crate::plain::{PERIOD, sampled_work};
+use crate::plain::{PERIOD, periods, sampled_work};
 use crate::{Operation, Run};
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -90,7 +89,7 @@ fn open_and_close() -> Result<Run> {
 fn samples() -> Result<Run> {
     let mut sampler = sampling(PERIOD)?;
     Ok(Box::new(move |n| {
-        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        periods(n)?;
         while sampler.next_record().is_some() {}
         Ok(())
     }))

@@ -11,9 +11,8 @@ use anyhow::{Context, Result, ensure};
 use libvperfctr::layout::VperfctrControl;
 use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select};
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
-use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::plain::{PERIOD, sampled_work};
+use crate::plain::{PERIOD, periods, sampled_work};
 use crate::{Operation, Run};
 
 /// Cycles, in user and kernel mode.
@@ -175,17 +174,14 @@ fn signals() -> Result<Run> {
     INTERRUPTED.set(Some(state.clone()));
     let control = ControlBuilder::new().tsc().i_mode(interrupting_counter(0), PERIOD as u32).signal(SIGNAL);
     state.control(&control.build()?)?;
-    Ok(Box::new(|n| {
-        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
-        Ok(())
-    }))
+    Ok(Box::new(periods))
 }
 
 /// The same into the sample buffer, which stops nothing.
 fn samples() -> Result<Run> {
     let mut sample = sampling(PERIOD as u32)?;
     Ok(Box::new(move |n| {
-        spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
+        periods(n)?;
         sample();
         Ok(())
     }))

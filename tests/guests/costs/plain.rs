@@ -17,8 +17,8 @@ pub(crate) fn operations() -> [Operation; 4] {
 /// Instructions between overflows that are measured one by one.
 pub(crate) const PERIOD: u64 = 100_000;
 
-/// Without overflow.
-fn periods(n: u64) -> Result<()> {
+/// So many of them.
+pub(crate) fn periods(n: u64) -> Result<()> {
     spin(n * PERIOD / INSTRUCTIONS_PER_ITERATION);
     Ok(())
 }

@@ -97,6 +97,15 @@ static void msr_set(int cpu, uint32_t number, uint64_t value)
 	close(fd);
 }
 
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY);
+
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		die(path);
+	close(fd);
+}
+
 static void pin(int cpu)
 {
 	cpu_set_t set;

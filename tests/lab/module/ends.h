@@ -3,11 +3,7 @@
 
 static void online(int on)
 {
-	int fd = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY);
-
-	if (fd < 0 || write(fd, on ? "1" : "0", 1) != 1)
-		die("cpu1/online");
-	close(fd);
+	put("/sys/devices/system/cpu/cpu1/online", on ? "1" : "0");
 }
 
 static void *toggle(void *unused)

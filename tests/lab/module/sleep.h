@@ -3,15 +3,6 @@
  * A machine that sleeps. Most parts let it get as far as taking CPU 1 off, which is made to fail: threads are frozen,
  * devices suspended, and all comes back. The last step, ACPI S3, is in those that run by their names only.
  */
-static void put(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY);
-
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		die(path);
-	close(fd);
-}
-
 /* A step of taking a CPU off that comes behind the module's own. */
 static int late_step(void)
 {

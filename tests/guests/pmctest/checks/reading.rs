@@ -73,25 +73,13 @@ fn rdpmc(number: u32) -> u32 {
     low
 }
 
-/// The same loop for the TSC.
+/// The same loop for the TSC, which is that for all counters of none.
 ///
 /// # Safety
 /// As of [`value`].
 unsafe fn tsc(state: *const CpuState) -> u64 {
-    // SAFETY: as of this function; the fields are aligned, and RDTSC has no precondition.
-    unsafe {
-        let tsc_start = || addr_of!((*state).tsc_start).read_volatile();
-        let mut start = tsc_start();
-        loop {
-            let now = core::arch::x86_64::_rdtsc() as u32;
-            let sum = addr_of!((*state).tsc_sum).read_volatile();
-            let after = tsc_start();
-            if start == after {
-                return sum + u64::from(now.wrapping_sub(start));
-            }
-            start = after;
-        }
-    }
+    // SAFETY: as of this function.
+    unsafe { all(state, []).0 }
 }
 
 /// What a counter has by now, if no switch came between.

@@ -11,22 +11,6 @@
 
 #include "host.h"
 
-/* Merges two counters into one of 64 bits, the neighbour's included. */
-#define EVENT_MERGE	0xf000000ffULL
-
-/*
- * Before family 15h events from 0xE0 on are the northbridge's: they count for
- * all its cores, whoever runs there.
- */
-bool amd_event_allowed(u64 evntsel)
-{
-	u64 event = evntsel & AMD64_EVENTSEL_EVENT;
-
-	if (event == EVENT_MERGE)
-		return false;
-	return pmu.msr_step == 2 || (event & 0xe0) != 0xe0;
-}
-
 int __init amd_init(void)
 {
 	if (!boot_cpu_has(X86_FEATURE_SVM) || !boot_cpu_has(X86_FEATURE_APIC)) {

@@ -2,23 +2,22 @@
 /*
  * Counting: value = sum + (now - start), with as few register writes as can be.
  *
- * a-mode counters are left running when their thread is switched out: nobody's
- * guest runs until another thread is switched in, which takes differences of its
- * own. i-mode counters are stopped, or another guest would make them overflow;
- * and as a stopped counter keeps its value, it is restarted where it was when
- * the thread comes back to that processor and nobody used it meanwhile.
+ * a-mode counters are left running when their thread is switched out: whoever is
+ * switched in next takes differences of its own. Guests that are not counted here
+ * run in between, whose events are taken back before anybody can see them.
+ * i-mode counters are stopped, or another guest would make them overflow; and as a
+ * stopped counter keeps its value, it is restarted where it was when the thread
+ * comes back to that processor and nobody used it meanwhile.
  *
  * Everything here runs on the processor of the thread with interrupts off; only
  * the overflow NMI may come between.
  */
 #include <linux/atomic.h>
 #include <linux/bitops.h>
-#include <linux/compiler.h>
 #include <linux/irqflags.h>
 #include <linux/jiffies.h>
 #include <linux/percpu.h>
 #include <linux/smp.h>
-#include <asm/msr.h>
 #include <asm/tlbflush.h>
 
 #include "host.h"
@@ -33,26 +32,17 @@ static bool is_imode(const struct host_vcpu *v, unsigned int i)
 	return v->imode & BIT(i);
 }
 
-static void counter_write(struct host_cpu *c, struct host_vcpu *v,
-			  unsigned int i, u64 count)
+static void counter_evntsel(struct host_cpu *c, struct host_vcpu *v,
+			    unsigned int i, u64 evntsel)
 {
-	pmu_write(i, count);
-	c->holds[i] = 0;
-	(*v->writes)++;
+	if (!pmu_set_evntsel(&c->regs, i, evntsel))
+		v->state->avoided++;
 }
 
-static void evntsel_write(struct host_cpu *c, struct host_vcpu *v,
-			  unsigned int i, u64 evntsel)
+/* From here on register writes are counted there. */
+static void count_writes(struct host_cpu *c, u64 *writes)
 {
-	if (c->evntsel[i] == evntsel) {
-		v->state->avoided++;
-		return;
-	}
-	wrmsrl(pmu_evntsel_msr(i), evntsel);
-	c->evntsel[i] = evntsel;
-	if (evntsel)
-		c->holds[i] = 0;
-	(*v->writes)++;
+	c->regs.writes = writes;
 }
 
 /*
@@ -61,7 +51,7 @@ static void evntsel_write(struct host_cpu *c, struct host_vcpu *v,
  */
 bool counter_has_rung(struct host_cpu *c, unsigned int i)
 {
-	return c->evntsel[i] & EVNTSEL_INT && pmu_has_overflowed(pmu_read(i));
+	return c->regs.evntsel[i] & EVNTSEL_INT && pmu_has_overflowed(pmu_read(i));
 }
 
 /* Take what it has counted into the sum. */
@@ -82,12 +72,9 @@ static void counter_sum(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
  */
 static void counter_stop(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
 {
-	wrmsrl(pmu_evntsel_msr(i), 0);
-	(*v->writes)++;
+	pmu_stop(&c->regs, i);
 	counter_sum(c, v, i);
-	barrier();
-	c->evntsel[i] = 0;
-	c->holds[i] = v->serial;
+	pmu_stopped(&c->regs, i);
 }
 
 static void counter_suspend(struct host_cpu *c, struct host_vcpu *v,
@@ -106,28 +93,16 @@ static void counter_resume(struct host_cpu *c, struct host_vcpu *v,
 	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
 
 	if (is_imode(v, i)) {
-		/*
-		 * The kernel zeroes counters that perf had used before, when it
-		 * switches to a process that may use RDPMC: a stopped one would
-		 * never ring, and its rest be taken for events.
-		 */
-		if (v->isuspend_cpu != smp_processor_id() ||
-		    c->holds[i] != v->serial || pmu_read(i) != pmc->start) {
-			/* What ran there must not run on from our value. */
-			if (c->evntsel[i])
-				evntsel_write(c, v, i, 0);
-			counter_write(c, v, i, pmc->start);
-		}
-		evntsel_write(c, v, i, v->evntsel[i] | EVNTSEL_INT);
+		pmu_place(&c->regs, i, pmc->start);
+		counter_evntsel(c, v, i, v->evntsel[i] | EVNTSEL_INT);
 	} else {
-		if (c->id == v->id)
+		if (c->regs.id == v->id)
 			v->state->avoided++;
 		else
-			evntsel_write(c, v, i, v->evntsel[i]);
+			counter_evntsel(c, v, i, v->evntsel[i]);
 		pmc->start = pmu_read(i);
 	}
 	pmc->map = i + 1;
-	c->touched |= BIT(i);
 }
 
 /* Another set of a-mode event selects than any there was. */
@@ -141,7 +116,6 @@ static void become_imode(struct host_vcpu *v, unsigned int i, u64 after)
 {
 	v->imode |= BIT(i);
 	v->state->pmc[i].start = -after & pmu.mask;
-	v->isuspend_cpu = -1;
 	new_id(v);
 }
 
@@ -177,8 +151,7 @@ void counters_suspend(struct host_vcpu *v)
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 	unsigned int i;
 
-	v->writes = &v->state->switch_writes;
-	v->isuspend_cpu = smp_processor_id();
+	count_writes(c, &v->state->switch_writes);
 	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
 		counter_suspend(c, v, i);
 	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
@@ -186,24 +159,13 @@ void counters_suspend(struct host_vcpu *v)
 	v->state->cpu = -1;
 	v->state->seq++;
 	c->vcpu = NULL;
-	/* Other threads cannot see what this processor's counters hold. */
-	if (!v->pce)
-		cr4_clear_bits_irqsoff(X86_CR4_PCE);
-}
-
-/* Nobody reads by RDPMC what another user's guests did. */
-static void counters_clear(struct host_cpu *c, struct host_vcpu *v)
-{
-	unsigned int i;
-
-	for (i = 0; i < pmu.counters; i++) {
-		if (!(c->touched & BIT(i)))
-			continue;
-		counter_write(c, v, i, 0);
-		/* One that runs on counts what this user does. */
-		if (!c->evntsel[i])
-			c->touched &= ~BIT(i);
-	}
+	pmu_cpu_leave(&c->regs);
+	/*
+	 * Other threads cannot see what this processor's counters hold. If they can
+	 * (/sys/devices/cpu/rdpmc is 2), there is nothing to be seen.
+	 */
+	if (pmu_users_withdraw())
+		pmu_cpu_clear(&c->regs);
 }
 
 void counters_resume(struct host_vcpu *v)
@@ -213,17 +175,14 @@ void counters_resume(struct host_vcpu *v)
 
 	if (!c->started || c->asleep || READ_ONCE(v->dead))
 		return;
-	v->writes = &v->state->switch_writes;
-	if (c->touched && !uid_eq(c->user, v->user))
-		counters_clear(c, v);
-	c->user = v->user;
+	count_writes(c, &v->state->switch_writes);
+	pmu_cpu_enter(&c->regs, &v->user);
+	pmu_cpu_return(&c->regs);
 	c->vcpu = v;
 	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
 		counter_resume(c, v, i);
-	c->id = v->id;
-	v->pce = cr4_read_shadow() & X86_CR4_PCE;
-	if (!v->pce)
-		cr4_set_bits_irqsoff(X86_CR4_PCE);
+	c->regs.id = v->id;
+	cr4_set_bits_irqsoff(X86_CR4_PCE);
 	v->state->cpu = smp_processor_id();
 	v->state->switches++;
 	v->state->seq++;
@@ -237,7 +196,7 @@ static void counter_restart(struct host_cpu *c, struct host_vcpu *v,
 {
 	counter_resume(c, v, i);
 	/* The other a-mode counters have been right all the time. */
-	c->id = v->id;
+	c->regs.id = v->id;
 }
 
 void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel)
@@ -246,7 +205,7 @@ void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel)
 	struct perfctr_host_state *state = v->state;
 	bool running = c->vcpu == v;
 
-	v->writes = &state->control_writes;
+	count_writes(c, &state->control_writes);
 	if (running && v->loaded & BIT(i))
 		counter_suspend(c, v, i);
 	become_amode(v, i);
@@ -263,18 +222,30 @@ void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel)
 	state->seq++;
 }
 
+/* Empty all counters of @v, which do not run. */
+void counters_forget(struct host_vcpu *v)
+{
+	unsigned int i;
+
+	for (i = 0; i < MAX_COUNTERS; i++) {
+		become_amode(v, i);
+		v->state->pmc[i] = (struct perfctr_host_pmc){};
+	}
+	v->loaded = 0;
+}
+
 void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 {
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
 	bool running = c->vcpu == v;
 	bool rearmed = is_imode(v, i) && after < rules.near;
 
-	v->writes = &v->state->control_writes;
+	count_writes(c, &v->state->control_writes);
 	if (running && rearmed) {
 		/* Its guest does not run: it may be written as it is. */
 		counter_sum(c, v, i);
 		v->state->pmc[i].start = -after & pmu.mask;
-		counter_write(c, v, i, v->state->pmc[i].start);
+		pmu_set_count(&c->regs, i, v->state->pmc[i].start);
 		/* Not before: a late NMI would take the old value for new. */
 		clear_bit(i, &v->rung);
 	} else {
@@ -290,11 +261,41 @@ void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 	v->state->seq++;
 }
 
+/*
+ * One event more in a running counter that is to interrupt. Where it is the last
+ * one, no interrupt comes, for the counter was written.
+ */
+static void counter_step(struct host_cpu *c, struct host_vcpu *v,
+			 unsigned int i)
+{
+	u64 next = (pmu_read(i) + 1) & pmu.mask;
+
+	pmu_set_count(&c->regs, i, next);
+	if (pmu_has_overflowed(next) && !test_and_set_bit(i, &v->rung))
+		irq_work_queue(&v->kick);
+}
+
+/* One event more in each of @counters than the processor has seen. */
+void counters_add(struct host_vcpu *v, unsigned long counters)
+{
+	struct host_cpu *c = this_cpu_ptr(&host_cpu);
+	unsigned int i;
+
+	count_writes(c, &v->state->control_writes);
+	for_each_set_bit(i, &counters, MAX_COUNTERS) {
+		if (is_imode(v, i) && !pmu_has_overflowed(pmu_read(i)))
+			counter_step(c, v, i);
+		else
+			v->state->pmc[i].sum++;
+	}
+	v->state->seq++;
+}
+
 static void counters_look(struct host_cpu *c, struct host_vcpu *v)
 {
 	unsigned int i;
 
-	v->writes = &v->state->control_writes;
+	count_writes(c, &v->state->control_writes);
 	for_each_set_bit(i, &v->loaded, MAX_COUNTERS) {
 		counter_sum(c, v, i);
 		if (is_imode(v, i))

@@ -19,14 +19,13 @@ static int host_open(struct inode *inode, struct file *file)
 	struct host_vcpu *v;
 	int err;
 
-	err = processor_reserve(false);
+	/* Who opens it learns whether it can count, and takes nothing from anybody. */
+	err = processor_check();
 	if (err)
 		return err;
 	v = vcpu_new();
-	if (IS_ERR(v)) {
-		processor_release();
+	if (IS_ERR(v))
 		return PTR_ERR(v);
-	}
 	file->private_data = v;
 	return stream_open(inode, file);
 }
@@ -34,7 +33,6 @@ static int host_open(struct inode *inode, struct file *file)
 static int host_release(struct inode *inode, struct file *file)
 {
 	vcpu_close(file->private_data);
-	processor_release();
 	return 0;
 }
 
@@ -44,6 +42,7 @@ static long host_info(void __user *argument)
 		.version = PERFCTR_HOST_VERSION,
 		.counters = pmu.counters,
 		.width = pmu.width,
+		.flags = emulated_watch() ? PERFCTR_HOST_EMULATED : 0,
 		.evntsel = rules.evntsel,
 	};
 
@@ -58,7 +57,16 @@ static long host_attach(struct host_vcpu *v, void __user *argument)
 		return -EFAULT;
 	if (attach._reserved)
 		return -EINVAL;
+	emulated_watch();
 	return vcpu_attach(v, attach.signo);
+}
+
+/* Of the file's own thread, and with the counters still there. */
+static int host_allowed(struct host_vcpu *v)
+{
+	if (READ_ONCE(v->task) != current || v->detached)
+		return -EACCES;
+	return processor_holds(v->reservation) ? 0 : -EBUSY;
 }
 
 static long host_load(struct host_vcpu *v, void __user *argument)
@@ -67,8 +75,9 @@ static long host_load(struct host_vcpu *v, void __user *argument)
 	unsigned int counter;
 	int err;
 
-	if (READ_ONCE(v->task) != current)
-		return -EACCES;
+	err = host_allowed(v);
+	if (err)
+		return err;
 	if (copy_from_user(&load, argument, sizeof(load)))
 		return -EFAULT;
 	if (load._reserved || load.counter >= pmu.counters)
@@ -89,9 +98,11 @@ static long host_arm(struct host_vcpu *v, void __user *argument)
 {
 	struct perfctr_host_arm arm;
 	unsigned int counter;
+	int err;
 
-	if (READ_ONCE(v->task) != current)
-		return -EACCES;
+	err = host_allowed(v);
+	if (err)
+		return err;
 	if (copy_from_user(&arm, argument, sizeof(arm)))
 		return -EFAULT;
 	if (arm._reserved || arm.counter >= pmu.counters || !arm.after ||

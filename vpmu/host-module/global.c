@@ -201,7 +201,13 @@ static long global_info(void __user *argument)
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-static long global_load(void __user *argument)
+/* Root may have taken the counters back. */
+static bool global_holds(const struct file *file)
+{
+	return processor_holds((unsigned long)file->private_data);
+}
+
+static long global_load(struct file *file, void __user *argument)
 {
 	struct perfctr_host_cpu_load load;
 	long err;
@@ -216,6 +222,8 @@ static long global_load(void __user *argument)
 		return err;
 	if (load.evntsel)
 		load.evntsel |= ARCH_PERFMON_EVENTSEL_ENABLE;
+	if (!global_holds(file))
+		return -EIO;
 	mutex_lock(&global_lock);
 	cpus_read_lock();
 	if (cpu_online(load.cpu))
@@ -228,7 +236,7 @@ static long global_load(void __user *argument)
 	return err;
 }
 
-static long global_read(void __user *argument)
+static long global_read(struct file *file, void __user *argument)
 {
 	struct perfctr_host_cpu_state state;
 	struct global_cpu *g;
@@ -249,7 +257,7 @@ static long global_read(void __user *argument)
 	memcpy(state.sum, g->sum, sizeof(state.sum));
 	cpus_read_unlock();
 	mutex_unlock(&global_lock);
-	if (lost)
+	if (lost || !global_holds(file))
 		return -EIO;
 	return copy_to_user(argument, &state, sizeof(state)) ? -EFAULT : 0;
 }
@@ -262,27 +270,31 @@ static long global_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case PERFCTR_HOST_INFO:
 		return global_info(argument);
 	case PERFCTR_HOST_CPU_LOAD:
-		return global_load(argument);
+		return global_load(file, argument);
 	case PERFCTR_HOST_CPU_READ:
-		return global_read(argument);
+		return global_read(file, argument);
 	}
 	return -ENOTTY;
 }
 
 static int global_open(struct inode *inode, struct file *file)
 {
+	u64 reservation;
 	int err;
 
 	/* It shows what all users do. */
 	if (!perfmon_capable())
 		return -EPERM;
-	err = processor_reserve(true);
-	return err ?: stream_open(inode, file);
+	err = processor_reserve(true, &reservation);
+	if (err)
+		return err;
+	file->private_data = (void *)(unsigned long)reservation;
+	return stream_open(inode, file);
 }
 
 static int global_release(struct inode *inode, struct file *file)
 {
-	processor_release();
+	processor_release((unsigned long)file->private_data);
 	return 0;
 }
 

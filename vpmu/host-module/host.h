@@ -13,11 +13,11 @@
 #include <linux/stddef.h>
 #include <linux/timer.h>
 #include <linux/types.h>
-#include <linux/uidgid.h>
+#include <linux/workqueue.h>
 #include <asm/perf_event.h>
 
 #include "perfctr_host.h"
-#include "pmu.h"
+#include "users.h"
 
 #define MAX_COUNTERS	PERFCTR_HOST_MAX_COUNTERS
 
@@ -45,19 +45,19 @@ extern struct host_rules rules;
 struct host_vcpu {
 	struct perfctr_host_state *state;	/* a page */
 	u64 id;			/* of the set of a-mode event selects */
-	u64 serial;		/* never given twice */
 	unsigned long loaded;	/* counters that are not empty */
 	u32 imode;		/* of these: with a near alarm */
 	unsigned long rung;	/* of these: have overflowed */
 	u64 evntsel[MAX_COUNTERS];
 	u64 alarm[MAX_COUNTERS];	/* a sum */
-	int isuspend_cpu;	/* where i-mode counters were stopped last */
-	bool pce;		/* user space could use RDPMC before */
 	bool dead;		/* the file is closed */
-	u64 *writes;		/* where MSR writes are counted now */
+	bool detached;		/* its thread has ended, or executes another program */
+	unsigned long held;	/* the counters are reserved for it */
+	u64 reservation;	/* for as long as this is the current one */
+	struct work_struct release;
 
 	struct task_struct *task;
-	kuid_t user;
+	struct pmu_user user;
 	int signo;
 	struct preempt_notifier notifier;
 	struct irq_work kick;
@@ -68,16 +68,11 @@ struct host_vcpu {
 /* One processor. */
 struct host_cpu {
 	struct host_vcpu *vcpu;	/* who counts */
-	u64 id;			/* of the last a-mode event selects */
 	bool started;
 	bool asleep;		/* registers may get lost */
 	bool late;		/* an overflow was dealt with before its NMI */
 	unsigned long late_until;
-	kuid_t user;		/* whose counts are in the counters */
-	u32 touched;		/* counters that have counted for them */
-	u64 evntsel[MAX_COUNTERS];	/* last written */
-	/* Serial of the vCPU whose i-mode value stands in a stopped counter. */
-	u64 holds[MAX_COUNTERS];
+	struct pmu_cpu regs;	/* its id: of the last a-mode event selects */
 	u32 lvtpc;		/* as it was before */
 	u64 global_ctl;
 	/* Where these switch: what whole processors count in hosts, in guests. */
@@ -92,7 +87,6 @@ int rules_init(void);
 void rules_exit(void);
 int evntsel_check(u64 evntsel, u64 allowed);
 int amd_init(void);
-bool amd_event_allowed(u64 evntsel);
 int intel_init(void);
 void intel_exit(void);
 bool intel_event_allowed(u64 evntsel);
@@ -100,8 +94,10 @@ bool intel_event_allowed(u64 evntsel);
 /* Counting: with interrupts off, on the processor of the vCPU's thread. */
 void counters_resume(struct host_vcpu *v);
 void counters_suspend(struct host_vcpu *v);
+void counters_forget(struct host_vcpu *v);
 void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel);
 void counters_arm(struct host_vcpu *v, unsigned int i, u64 after);
+void counters_add(struct host_vcpu *v, unsigned long counters);
 void counters_sample(struct timer_list *timer);
 bool counter_has_rung(struct host_cpu *c, unsigned int i);
 
@@ -111,6 +107,12 @@ void overflow_exit(void);
 void overflow_late(struct host_cpu *c, struct host_vcpu *v, unsigned int i);
 void overflow_kick(struct irq_work *work);
 
+/* What KVM executes in the guest's place, and whether it lets others count. */
+int emulated_init(void);
+void emulated_exit(void);
+bool emulated_watch(void);
+bool mediated_vpmu(void);
+
 /* Reading them from user space, where the kernel forbids it meanwhile. */
 void rdpmc_init(void);
 void rdpmc_exit(void);
@@ -118,8 +120,10 @@ void rdpmc_exit(void);
 /* Taking the counters, and giving them back. */
 int processor_init(void);
 void processor_exit(void);
-int processor_reserve(bool whole);
-void processor_release(void);
+int processor_check(void);
+int processor_reserve(bool whole, u64 *reservation);
+void processor_release(u64 reservation);
+bool processor_holds(u64 reservation);
 
 /* Global mode: on the processor in question, with interrupts off. */
 int global_init(void);
@@ -134,6 +138,7 @@ void vcpu_exit(void);
 struct host_vcpu *vcpu_new(void);
 int vcpu_attach(struct host_vcpu *v, int signo);
 void vcpu_close(struct host_vcpu *v);
+void vcpu_lost(struct host_vcpu *v);
 
 /* What a VMM sees. */
 int device_init(void);

@@ -94,7 +94,9 @@ static void switch_redirect(unsigned long ip, unsigned long parent_ip,
 
 static struct ftrace_ops switch_ops = {
 	.func = switch_redirect,
-	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY,
+	/* Or without it KVM would switch the host's counters off and ours never on. */
+	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY |
+		 FTRACE_OPS_FL_PERMANENT,
 };
 
 static char switch_target[] __initdata = "perf_guest_get_msrs";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Taking the counters of all processors from perf while files are open, and
+ * Taking the counters of all processors from perf while somebody is attached, and
  * giving them back; processors that come and go, and a machine that sleeps.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -8,14 +8,15 @@
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
 #include <linux/err.h>
+#include <linux/kstrtox.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/platform_device.h>
 #include <linux/pm.h>
 #include <linux/printk.h>
 #include <linux/smp.h>
-#include <linux/string.h>
 #include <asm/apic.h>
 #include <asm/apicdef.h>
 #include <asm/msr.h>
@@ -24,23 +25,26 @@
 
 static DEFINE_MUTEX(users_lock);
 static unsigned int users;
+/* The number of the current users' reservation; another one once they have lost it. */
+static u64 reservation = 1;
 /* Changes only while no processor comes or goes. */
 static bool taken;
+module_param(taken, bool, 0444);
+MODULE_PARM_DESC(taken, "whether somebody has the counters now");
 /* By global mode, which shares them with nobody. A VMM that finds them busy asks. */
 static bool whole;
 module_param_named(global, whole, bool, 0444);
 MODULE_PARM_DESC(global, "whether whole processors are counted now");
+static bool enabled = true;
 static enum cpuhp_state cpuhp __ro_after_init;
 static struct platform_device *sleeper __ro_after_init;
 
 /* All counters stand at zero, and nothing is known of them. */
 static void cpu_reset(struct host_cpu *c)
 {
+	pmu_users_clean();
 	pmu_clear();
-	memset(c->evntsel, 0, sizeof(c->evntsel));
-	memset(c->holds, 0, sizeof(c->holds));
-	c->id = 0;
-	c->touched = 0;
+	pmu_cpu_reset(&c->regs);
 	c->host_ctl = 0;
 	c->guest_ctl = 0;
 	c->late = false;
@@ -69,7 +73,7 @@ static void cpu_start(void *unused)
 		global_resume();
 }
 
-/* Nobody is attached here any more. */
+/* Nobody is attached here any more, or they lose their counters. */
 static void cpu_stop(void *unused)
 {
 	struct host_cpu *c = this_cpu_ptr(&host_cpu);
@@ -77,6 +81,8 @@ static void cpu_stop(void *unused)
 	if (!c->started)
 		return;
 	c->started = false;
+	if (c->vcpu)
+		vcpu_lost(c->vcpu);
 	if (whole)
 		global_suspend();
 	cpu_reset(c);
@@ -162,20 +168,32 @@ static int check_guest_only(void)
 	return -ENODEV;
 }
 
-static int processor_take(void)
+/* From perf, if they count. */
+static int registers_take(void)
 {
 	int err;
 
+	if (!whole && mediated_vpmu())
+		return -EOPNOTSUPP;
 	err = pmu_reserve();
 	if (err)
 		return err;
 	err = pmu_try(!whole);
 	if (!err)
 		err = check_guest_only();
-	if (err) {
+	if (err)
 		pmu_release();
+	return err;
+}
+
+static int processor_take(void)
+{
+	int err;
+
+	err = registers_take();
+	if (err)
 		return err;
-	}
+	pmu_users_revoke();
 	cpus_read_lock();
 	taken = true;
 	on_each_cpu(cpu_start, NULL, 1);
@@ -183,13 +201,43 @@ static int processor_take(void)
 	return 0;
 }
 
-/* EBUSY: perf has them, or, of global mode and virtual CPUs, the other. */
-int processor_reserve(bool for_whole)
+static void processor_give_back(void)
+{
+	cpus_read_lock();
+	taken = false;
+	on_each_cpu(cpu_stop, NULL, 1);
+	whole = false;
+	cpus_read_unlock();
+	pmu_release();
+}
+
+/* Whether a virtual CPU could have them now. */
+int processor_check(void)
 {
 	int err = 0;
 
 	mutex_lock(&users_lock);
-	if (!users) {
+	if (!enabled)
+		err = -EPERM;
+	else if (users)
+		err = whole ? -EBUSY : 0;
+	else
+		err = registers_take();
+	if (!err && !users)
+		pmu_release();
+	mutex_unlock(&users_lock);
+	return err;
+}
+
+/* EBUSY: perf has them, or, of global mode and virtual CPUs, the other. */
+int processor_reserve(bool for_whole, u64 *got)
+{
+	int err = 0;
+
+	mutex_lock(&users_lock);
+	if (!enabled) {
+		err = -EPERM;
+	} else if (!users) {
 		whole = for_whole;
 		if (whole)
 			global_forget();
@@ -199,25 +247,55 @@ int processor_reserve(bool for_whole)
 	} else if (whole || for_whole) {
 		err = -EBUSY;
 	}
-	if (!err)
+	if (!err) {
 		users++;
+		*got = reservation;
+	}
 	mutex_unlock(&users_lock);
 	return err;
 }
 
-void processor_release(void)
+void processor_release(u64 of)
 {
 	mutex_lock(&users_lock);
-	if (!--users) {
-		cpus_read_lock();
-		taken = false;
-		on_each_cpu(cpu_stop, NULL, 1);
-		whole = false;
-		cpus_read_unlock();
-		pmu_release();
-	}
+	if (of == reservation && !--users)
+		processor_give_back();
 	mutex_unlock(&users_lock);
 }
+
+bool processor_holds(u64 of)
+{
+	return of == READ_ONCE(reservation);
+}
+
+/* Root may have the counters back at any time. */
+static int enabled_set(const char *text, const struct kernel_param *param)
+{
+	bool on;
+	int err;
+
+	err = kstrtobool(text, &on);
+	if (err)
+		return err;
+	mutex_lock(&users_lock);
+	enabled = on;
+	if (!on && users) {
+		users = 0;
+		WRITE_ONCE(reservation, reservation + 1);
+		processor_give_back();
+		pr_info("the counters were taken back from all who had them\n");
+	}
+	mutex_unlock(&users_lock);
+	return 0;
+}
+
+static const struct kernel_param_ops enabled_ops = {
+	.set = enabled_set,
+	.get = param_get_bool,
+};
+
+module_param_cb(enabled, &enabled_ops, &enabled, 0644);
+MODULE_PARM_DESC(enabled, "whether anybody may count; N takes the counters back");
 
 static int processor_sleep(struct device *device)
 {

@@ -32,11 +32,8 @@ static bool rdpmc_restore(struct pt_regs *regs)
 	local_irq_save(flags);
 	c = this_cpu_ptr(&host_cpu);
 	ours = c->vcpu && c->vcpu->task == current;
-	if (ours && !(cr4_read_shadow() & X86_CR4_PCE)) {
-		/* The kernel has taken it from the whole process meanwhile. */
-		c->vcpu->pce = false;
+	if (ours)
 		cr4_set_bits_irqsoff(X86_CR4_PCE);
-	}
 	local_irq_restore(flags);
 	return ours;
 }

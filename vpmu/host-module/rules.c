@@ -20,18 +20,13 @@
 
 struct host_rules rules __ro_after_init;
 
-static bool event_allowed(u64 evntsel)
-{
-	return pmu.version ? intel_event_allowed(evntsel) :
-			     amd_event_allowed(evntsel);
-}
-
 /* 0 empties a counter. */
 int evntsel_check(u64 evntsel, u64 allowed)
 {
 	if (!evntsel)
 		return 0;
-	if (evntsel & ~allowed || !event_allowed(evntsel))
+	if (evntsel & ~allowed || !pmu_event_allowed(evntsel) ||
+	    (pmu.version && !intel_event_allowed(evntsel)))
 		return -EPERM;
 	return evntsel & EVNTSEL_MODES ? 0 : -EINVAL;
 }

@@ -6,8 +6,6 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/atomic.h>
-#include <linux/cred.h>
 #include <linux/err.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
@@ -20,18 +18,37 @@
 #include <linux/smp.h>
 #include <linux/string.h>
 #include <linux/tracepoint.h>
+#include <linux/workqueue.h>
 
 #include "host.h"
 
-static struct tracepoint *exit_tracepoint;
-static atomic64_t last_serial = ATOMIC64_INIT(0);
+static struct tracepoint *exit_tracepoint, *exec_tracepoint;
+/* Where counters are given back whose thread ended. */
+static struct workqueue_struct *releases;
+
+/* With interrupts off. It says so to the VMM, which must believe no count any more. */
+void vcpu_lost(struct host_vcpu *v)
+{
+	if (this_cpu_read(host_cpu.vcpu) == v)
+		counters_suspend(v);
+	v->state->flags |= PERFCTR_HOST_LOST;
+	v->state->seq++;
+}
+
+static void vcpu_resume(struct host_vcpu *v)
+{
+	if (processor_holds(v->reservation))
+		counters_resume(v);
+	else
+		vcpu_lost(v);
+}
 
 static void switch_in(struct preempt_notifier *notifier, int cpu)
 {
 	unsigned long flags;
 
 	local_irq_save(flags);
-	counters_resume(container_of(notifier, struct host_vcpu, notifier));
+	vcpu_resume(container_of(notifier, struct host_vcpu, notifier));
 	local_irq_restore(flags);
 }
 
@@ -67,6 +84,14 @@ static void vcpu_put(struct host_vcpu *v)
 		call_rcu(&v->rcu, vcpu_free);
 }
 
+static void vcpu_release(struct work_struct *work)
+{
+	struct host_vcpu *v = container_of(work, struct host_vcpu, release);
+
+	processor_release(v->reservation);
+	vcpu_put(v);
+}
+
 struct host_vcpu *vcpu_new(void)
 {
 	struct host_vcpu *v = kzalloc(sizeof(*v), GFP_KERNEL_ACCOUNT);
@@ -80,14 +105,13 @@ struct host_vcpu *vcpu_new(void)
 	}
 	v->state->width = pmu.width;
 	v->state->cpu = -1;
-	v->serial = atomic64_inc_return(&last_serial);
-	v->isuspend_cpu = -1;
 	init_irq_work(&v->kick, overflow_kick);
+	INIT_WORK(&v->release, vcpu_release);
 	refcount_set(&v->refs, 1);
 	return v;
 }
 
-/* By its own thread. */
+/* By its own thread, which may be where nobody sleeps. */
 static void vcpu_detach(struct host_vcpu *v)
 {
 	unsigned long flags;
@@ -96,8 +120,12 @@ static void vcpu_detach(struct host_vcpu *v)
 	if (this_cpu_read(host_cpu.vcpu) == v)
 		counters_suspend(v);
 	preempt_notifier_unregister(&v->notifier);
+	v->detached = true;
 	local_irq_restore(flags);
-	vcpu_put(v);
+	if (xchg(&v->held, 0))
+		queue_work(releases, &v->release);	/* with our reference */
+	else
+		vcpu_put(v);
 	module_put(THIS_MODULE);
 }
 
@@ -125,21 +153,51 @@ static bool thread_has_vcpu(void)
 	return has;
 }
 
+/* Its counters were taken away, and it begins anew. */
+static int vcpu_attach_again(struct host_vcpu *v)
+{
+	u64 reservation;
+	int err;
+
+	err = processor_reserve(false, &reservation);
+	if (err)
+		return err;
+	local_irq_disable();
+	v->reservation = reservation;
+	counters_forget(v);
+	v->state->flags = 0;
+	vcpu_resume(v);
+	local_irq_enable();
+	v->held = 1;
+	return 0;
+}
+
 int vcpu_attach(struct host_vcpu *v, int signo)
 {
+	int err;
+
 	if (signo < SIGRTMIN || signo > _NSIG)
 		return -EINVAL;
+	if (READ_ONCE(v->task) == current && !v->detached &&
+	    !processor_holds(v->reservation))
+		return vcpu_attach_again(v);
 	if (thread_has_vcpu() || cmpxchg(&v->task, NULL, current))
 		return -EBUSY;
+	err = processor_reserve(false, &v->reservation);
+	if (err) {
+		WRITE_ONCE(v->task, NULL);
+		return err;
+	}
+	v->held = 1;
 	get_task_struct(current);
 	refcount_inc(&v->refs);
 	__module_get(THIS_MODULE);	/* which the notifier calls */
-	v->user = current_euid();
+	pmu_user_of(&v->user, current);
 	v->signo = signo;
 	preempt_notifier_init(&v->notifier, &switch_ops);
 	local_irq_disable();
 	preempt_notifier_register(&v->notifier);
-	counters_resume(v);
+	vcpu_resume(v);
 	local_irq_enable();
 	return 0;
 }
@@ -166,11 +224,15 @@ void vcpu_close(struct host_vcpu *v)
 		vcpu_detach(v);
 	else if (v->task)
 		on_each_cpu(vcpu_stop_here, v, 1);
+	if (xchg(&v->held, 0))
+		processor_release(v->reservation);
+	/* Or its thread has ended, and they are on their way back. */
+	flush_workqueue(releases);
 	irq_work_sync(&v->kick);
 	vcpu_put(v);
 }
 
-static void thread_exits(void *unused, struct task_struct *task)
+static void thread_detach(struct task_struct *task)
 {
 	struct preempt_notifier *notifier;
 	struct hlist_node *next;
@@ -181,25 +243,59 @@ static void thread_exits(void *unused, struct task_struct *task)
 						 notifier));
 }
 
+static void thread_exits(void *unused, struct task_struct *task)
+{
+	thread_detach(task);
+}
+
+/* Another program, maybe with other rights, is nobody's guest. */
+static void thread_executes(void *unused, struct task_struct *task, pid_t old_pid,
+			    struct linux_binprm *bprm)
+{
+	thread_detach(task);
+}
+
+/* The tracepoints themselves are not exported to modules. */
 static void find_tracepoint(struct tracepoint *tp, void *unused)
 {
 	if (!strcmp(tp->name, "sched_process_exit"))
 		exit_tracepoint = tp;
+	else if (!strcmp(tp->name, "sched_process_exec"))
+		exec_tracepoint = tp;
+}
+
+static int __init watch_threads(void)
+{
+	int err;
+
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
+	if (!exit_tracepoint || !exec_tracepoint) {
+		pr_err("this kernel has no tracepoints sched_process_exit and sched_process_exec\n");
+		return -ENOENT;
+	}
+	err = tracepoint_probe_register(exit_tracepoint, thread_exits, NULL);
+	if (err)
+		return err;
+	err = tracepoint_probe_register(exec_tracepoint, thread_executes, NULL);
+	if (err) {
+		tracepoint_probe_unregister(exit_tracepoint, thread_exits, NULL);
+		tracepoint_synchronize_unregister();
+	}
+	return err;
 }
 
 int __init vcpu_init(void)
 {
 	int err;
 
-	/* The tracepoint itself is not exported to modules. */
-	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	if (!exit_tracepoint) {
-		pr_err("this kernel has no tracepoint sched_process_exit\n");
-		return -ENOENT;
-	}
-	err = tracepoint_probe_register(exit_tracepoint, thread_exits, NULL);
-	if (err)
+	releases = alloc_workqueue(KBUILD_MODNAME, 0, 0);
+	if (!releases)
+		return -ENOMEM;
+	err = watch_threads();
+	if (err) {
+		destroy_workqueue(releases);
 		return err;
+	}
 	/* For as long as we are loaded: a thread that exits cannot sleep. */
 	preempt_notifier_inc();
 	return 0;
@@ -208,7 +304,9 @@ int __init vcpu_init(void)
 void vcpu_exit(void)
 {
 	preempt_notifier_dec();
+	tracepoint_probe_unregister(exec_tracepoint, thread_executes, NULL);
 	tracepoint_probe_unregister(exit_tracepoint, thread_exits, NULL);
 	tracepoint_synchronize_unregister();
+	destroy_workqueue(releases);
 	rcu_barrier();
 }

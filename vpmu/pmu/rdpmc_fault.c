@@ -60,7 +60,9 @@ static void rdpmc_in_program(unsigned long ip, unsigned long parent_ip,
 
 static struct ftrace_ops rdpmc_ops = {
 	.func = rdpmc_in_program,
-	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY,
+	/* kernel.ftrace_enabled cannot be cleared meanwhile. */
+	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY |
+		 FTRACE_OPS_FL_PERMANENT,
 };
 
 static char rdpmc_target[] __initdata = "fixup_vdso_exception";

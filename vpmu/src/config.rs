@@ -5,7 +5,7 @@ use std::ops::Range;
 use perfctr_abi::door;
 
 use crate::family::Model;
-use crate::host_family::HostFamily;
+use crate::host_family::Host;
 
 /// The door's MSRs, all of which must reach [`VirtualPmu`](crate::VirtualPmu).
 pub const DOOR_MSRS: Range<u32> = door::MSR_BASE..door::MSR_BASE + door::MSR_COUNT;
@@ -26,7 +26,8 @@ impl DoorParts {
 
     fn flags(self) -> u32 {
         let flag = |there, flag| if there { flag } else { 0 };
-        flag(self.control, door::COUNTERS_CONTROL) | flag(self.vector, door::COUNTERS_VECTOR)
+        let parts = flag(self.control, door::COUNTERS_CONTROL) | flag(self.vector, door::COUNTERS_VECTOR);
+        parts | door::COUNTERS_ATTENTION
     }
 }
 
@@ -35,8 +36,8 @@ impl DoorParts {
 pub struct PmuConfig {
     /// The guest's PMU.
     pub model: Model,
-    /// The host's events.
-    pub host: HostFamily,
+    /// The host's processor, whose events count the guest's.
+    pub host: Host,
     /// Core frequency that the guest is told, in kHz.
     pub core_khz: u32,
     /// Whether the guest's own PMU registers work (the MSR door), or fault.
@@ -99,7 +100,7 @@ mod tests {
     fn a_k8_on_2_ghz() {
         let config = PmuConfig {
             model: Model::K8,
-            host: HostFamily::Amd,
+            host: crate::HostFamily::K8.processor(),
             core_khz: 2_000_000,
             msr_door: true,
             rdpmc_faults: true,
@@ -110,6 +111,6 @@ mod tests {
         assert_eq!(text, b"perfvisorPMU");
         assert_eq!((signature.leaf, signature.eax), (0x4000_0100, 0x4000_0102));
         assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 2, ebx: door::MSR_BASE, ecx: 13, edx: 6 });
-        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 7 });
+        assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 15 });
     }
 }

@@ -209,7 +209,7 @@ impl Control {
             SelectLayout::Plain => general,
             SelectLayout::Wide => Select::general(u64::from(escr) << 32 | u64::from(evntsel)),
             SelectLayout::Numbered => Select { counter, ..general },
-            SelectLayout::P4 => Select { counter, escr, ..general },
+            SelectLayout::P4 => Select { counter, escr, replay: self.raw.p4.pebs_enable != 0, ..general },
         }
     }
 

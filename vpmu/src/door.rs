@@ -177,7 +177,11 @@ impl<H: HostPmu> VirtualPmu<H> {
     fn try_load<M: GuestMemory + ?Sized>(&mut self, control: &Control, mem: &M) -> Result<(), DoorError> {
         let mut events = [HostEvent { config: 0, usr: false, os: false }; MAX_COUNTERS];
         for (event, select) in events.iter_mut().zip(control.selects()) {
-            *event = self.config.model.host_event(select, self.config.host).ok_or(DoorError::Unsupported)?;
+            let Some(counted) = self.config.model.host_event(select, self.config.host) else {
+                self.last_refusal = Some(LoadError::Unsupported);
+                return Err(DoorError::Unsupported);
+            };
+            *event = counted;
         }
         let events = &events[..control.selects().len()];
         if events.iter().all(|&event| self.slots.counts(event)) {

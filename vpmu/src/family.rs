@@ -209,8 +209,11 @@ impl Model {
     }
 
     /// The event of a `host` that counts what `select` counts on this model; `None`: the host has none.
-    pub fn host_event(self, select: Select, host: HostFamily) -> Option<HostEvent> {
-        let p5 = |registers, events| p5_like::host_event(select, host, registers, events);
+    ///
+    /// A guest that is told the host's own identity gets the host's events as they are. Otherwise they are those of the
+    /// processor that it is told, and go by what they mean.
+    pub fn host_event(self, select: Select, host: Host) -> Option<HostEvent> {
+        let p5 = |registers, events| p5_like::host_event(select, host.family, registers, events);
         match self {
             Self::Generic => None,
             Self::P5 => p5(&p5::PENTIUM_REGISTERS, p5::EVENTS),
@@ -218,21 +221,31 @@ impl Model {
             Self::CyrixMii => p5(&cyrix::REGISTERS, cyrix::EVENTS),
             Self::WinChipC6 => p5(&winchip::REGISTERS, winchip::C6_EVENTS),
             Self::WinChip2 | Self::WinChip3 => p5(&winchip::REGISTERS, winchip::EVENTS),
-            Self::P6 | Self::PentiumII | Self::PentiumIII | Self::PentiumM => p6::host_event(select, host),
-            Self::P4 | Self::P4M2 | Self::P4M3 => p4::host_event(select, host, self.p4_registers()?),
-            Self::C3 => c3::host_event(select, host),
-            Self::K7 | Self::K8 => amd::host_event(select, host, p6_like::WHAT, &[]),
-            Self::Fam10h => amd::host_event(select, host, amd::WIDE_WHAT, &[]),
-            Self::AmdCore | Self::AmdV2 => amd::host_event(select, host, amd::WIDE_WHAT, amd::ZEN2_EVENTS),
+            Self::P6 | Self::PentiumII | Self::PentiumIII | Self::PentiumM => {
+                p6::host_event(select, host.family)
+            }
+            Self::P4 | Self::P4M2 | Self::P4M3 => p4::host_event(select, host.family, self.p4_registers()?),
+            Self::C3 => c3::host_event(select, host.family),
+            Self::K7 | Self::K8 => amd::host_event(select, self.told(host), host.family, p6_like::WHAT),
+            Self::Fam10h | Self::AmdCore | Self::AmdV2 => {
+                amd::host_event(select, self.told(host), host.family, amd::WIDE_WHAT)
+            }
             Self::IntelV1 | Self::IntelV2 | Self::IntelV3 | Self::IntelV4 | Self::IntelV5 => {
-                intel::host_event(select, host)
+                intel::host_event(select, host.family, self.identity(&host).is_none())
             }
         }
     }
 
+    /// The family of the processor that the guest of an AMD model is told on `host`.
+    fn told(self, host: Host) -> HostFamily {
+        self.identity(&host).map_or(host.family, |identity| {
+            HostFamily::of_amd(identity.family.into(), identity.model.into(), false, false)
+        })
+    }
+
     /// What CPUID says of the counters on a `host`: the facts, less what that host cannot count (architectural
     /// events, and fixed counters, of Intel's).
-    pub fn cpuid(self, host: HostFamily) -> PmuCpuid {
+    pub fn cpuid(self, host: Host) -> PmuCpuid {
         let cpuid = self.facts().cpuid;
         let counts = |select| self.host_event(select, host).is_some();
         let architectural = cpuid.architectural.map(|leaf| {

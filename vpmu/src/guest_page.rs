@@ -48,8 +48,8 @@ impl<'a, B: BitmapSlice> StatePage<'a, B> {
         store(&self.0, offset_of!(CpuState, tsc_start), now as u32);
     }
 
-    pub(crate) fn set_start(&self, i: usize, now: u64) {
-        store(&self.0, pmc(i) + offset_of!(PmcState, start), now as u32);
+    pub(crate) fn set_start(&self, i: usize, start: u64) {
+        store(&self.0, pmc(i) + offset_of!(PmcState, start), start as u32);
     }
 
     /// An i-mode counter's start: the guest says where it goes on.

@@ -16,6 +16,19 @@ pub struct HostEvent {
     pub os: bool,
 }
 
+impl HostEvent {
+    /// Whether it counts each instruction that is retired, which AMD and Intel number alike; not with a counter mask or
+    /// edges, by which it depends on what the processor does at the same time.
+    pub(crate) fn is_instructions(self) -> bool {
+        self.config == 0xC0
+    }
+
+    /// Whether it counts in kernel mode, or in user mode.
+    pub(crate) fn counts_in(self, kernel: bool) -> bool {
+        if kernel { self.os } else { self.usr }
+    }
+}
+
 /// Why a host counter could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -76,6 +89,12 @@ pub trait HostPmu {
 
     /// The guest's time-stamp counter, 64 bits.
     fn tsc(&self) -> u64;
+
+    /// Whether instructions that KVM executes in the guest's place are in the counts, as they are on bare metal. Accesses
+    /// to MSRs that the VMM answers never are: the engine adds those.
+    fn counts_emulated(&self) -> bool {
+        false
+    }
 
     /// What was done to the processor's registers, if the source knows.
     fn hardware(&self) -> Option<HardwareCounts> {

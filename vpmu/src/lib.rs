@@ -48,6 +48,9 @@
 //! as long as the events of all threads fit: a switch then makes no system call and writes no register. The
 //! [`Snapshot`] says how many register writes that avoided.
 //!
+//! A slot runs on while the threads of other users run, so its count is told to nobody: what the state page shows of
+//! starts, like its sums and what operations and interrupts say, is a function of that state's own history.
+//!
 //! RESUME with a control whose events are loaded, SUSPEND, SWITCH and SAMPLE take time in proportion to the number
 //! of counters; they take no lock and allocate nothing.
 //!

@@ -1,22 +1,23 @@
 //! The source `module`: host counters that the kernel module perfctr_host programs, without perf.
 //!
 //! Each slot is a counter of the processor. The module switches them with the vCPU's thread, and shows in a page what is
-//! needed to read them by RDPMC, with no system call ([`perfctr_abi::host_module`]). While any machine uses it, perf has no
-//! counters on this host, nor has the NMI watchdog.
+//! needed to read them by RDPMC, with no system call ([`perfctr_abi::host_module`]). While any machine counts with it, perf
+//! has no counters on this host, nor has the NMI watchdog. Root may take them back at any time.
 //!
-//! System calls, for a seccomp filter: open, mmap and two ioctls at the first load, an ioctl at each load and when an
-//! alarm is set, munmap and close at the end.
+//! System calls, for a seccomp filter: mmap and three ioctls at the first load, an ioctl at each load and when an
+//! alarm is set ([`IOCTLS`]), munmap and close at the end. The file is opened before, with the [`ModulePmu`].
 
 mod device;
 pub mod global;
 mod page;
 
+use std::io;
 use std::thread::{self, ThreadId};
 
-pub use perfctr_abi::host_module::{DEVICE, Info};
+pub use perfctr_abi::host_module::{DEVICE, EMULATED, Info};
 
 use device::{Counters, Device};
-pub use device::{Hold, OpenError, hold};
+pub use device::{Hold, IOCTLS, OpenError, hold};
 
 use crate::host::{HostEvent, HostPmu, LoadError};
 use crate::host_family::HostFamily;
@@ -38,8 +39,10 @@ pub struct ModulePmu<D = Device> {
     family: HostFamily,
     signal: libc::c_int,
     tsc_offset: u64,
-    /// Opened by the first load.
-    device: Option<D>,
+    /// Opened with this, for a thread that counts may open nothing any more.
+    device: io::Result<D>,
+    /// By the first load.
+    attached: bool,
     loaded: u32,
     thread: Option<ThreadId>,
 }
@@ -54,7 +57,8 @@ impl ModulePmu {
 
 impl<D: Counters> ModulePmu<D> {
     fn with(info: Info, family: HostFamily, signal: libc::c_int) -> Self {
-        Self { info, family, signal, tsc_offset: 0, device: None, loaded: 0, thread: None }
+        let device = D::open();
+        Self { info, family, signal, tsc_offset: 0, device, attached: false, loaded: 0, thread: None }
     }
 
     /// Let the guest's TSC be the host's plus `offset`, as [`PerfPmu`](crate::perf::PerfPmu::set_tsc_offset) does.
@@ -96,11 +100,21 @@ impl<D: Counters> HostPmu for ModulePmu<D> {
         let evntsel = self.evntsel(event).ok_or(LoadError::Unsupported)?;
         self.loaded &= !(1 << slot);
         let device = match &mut self.device {
-            Some(device) => device,
-            None => self.device.insert(D::attach(self.signal)?),
+            Ok(device) => device,
+            Err(error) => return Err(LoadError::Os(again(error))),
         };
+        if !self.attached || device.is_lost() {
+            self.loaded = 0;
+            device.attach(self.signal).map_err(|e| match e.raw_os_error() {
+                // perf has them, or root has switched this off, since the machine was started.
+                Some(libc::EBUSY | libc::EPERM) => LoadError::Busy,
+                _ => LoadError::Os(e),
+            })?;
+            self.attached = true;
+        }
         device.load(slot as u32, evntsel).map_err(|e| match e.raw_os_error() {
             Some(libc::EPERM | libc::EINVAL) => LoadError::Unsupported,
+            Some(libc::EBUSY) => LoadError::Busy,
             _ => LoadError::Os(e),
         })?;
         self.loaded |= 1 << slot;
@@ -116,7 +130,7 @@ impl<D: Counters> HostPmu for ModulePmu<D> {
 
     fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError> {
         match &mut self.device {
-            Some(device) if self.loaded & 1 << slot != 0 => Ok(device.arm(slot as u32, after)?),
+            Ok(device) if self.loaded & 1 << slot != 0 => Ok(device.arm(slot as u32, after)?),
             _ => Err(LoadError::Unsupported),
         }
     }
@@ -126,7 +140,14 @@ impl<D: Counters> HostPmu for ModulePmu<D> {
         if !self.holds(slot) {
             return None;
         }
-        Some(self.device.as_ref()?.now(slot))
+        self.device.as_ref().ok()?.now(slot)
+    }
+
+    fn counts_emulated(&self) -> bool {
+        match &self.device {
+            Ok(device) if self.attached => device.counts_emulated(),
+            _ => self.info.flags & EMULATED != 0,
+        }
     }
 
     fn tsc(&self) -> u64 {
@@ -134,8 +155,14 @@ impl<D: Counters> HostPmu for ModulePmu<D> {
     }
 
     fn hardware(&self) -> Option<HardwareCounts> {
-        Some(self.device.as_ref().map(Counters::hardware).unwrap_or_default())
+        let attached = self.device.as_ref().ok().filter(|_| self.attached);
+        Some(attached.map(Counters::hardware).unwrap_or_default())
     }
+}
+
+/// An error of the kernel's once more: io::Error is not Clone.
+fn again(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //!
 //! System calls, for a seccomp filter: perf_event_open, mmap, munmap and close when the set of loaded events
 //! changes, fcntl besides with alarms; ioctl when an alarm is set; read after each load, and for counters that RDPMC
-//! cannot read.
+//! cannot read. Their arguments: [`EVENT_OF_THIS_THREAD`], [`SIGNAL_OWNER`], [`signal_commands`], [`IOCTLS`].
 //!
 //! An alarm is the event's sample period, and the kernel's signal at its end. Linux throttles events that sample too
 //! often (kernel.perf_event_max_sample_rate): a throttled event stands still until the next tick. Setting its period
@@ -23,6 +23,7 @@ use std::io;
 use std::thread::{self, ThreadId};
 
 use counter::Counter;
+pub use counter::{EVENT_OF_THIS_THREAD, IOCTLS, SIGNAL_OWNER, signal_commands};
 pub use hold::{Hold, Taken, hold};
 pub use probe::{PerfAccess, ProbeError, probe};
 

@@ -11,7 +11,9 @@ use crate::slots::{SlotSet, Slots, slot_set};
 use crate::totals::{RowIndex, Totals};
 
 /// Which state is attached, and where its counters stood when the period began. The starts here are 64 bits wide
-/// and the guest cannot reach them; those in the state page are for its readers.
+/// and the guest cannot reach them: a host counter runs on while the threads of others run, so where it stood when a
+/// period began says what those executed. What the state page shows is the start of a counter that runs in this
+/// state alone ([`ACCUMULATING_START`]).
 pub(crate) struct Period {
     /// Address of the attached state's page; 0: none is attached.
     pub(crate) page: u64,
@@ -22,6 +24,13 @@ pub(crate) struct Period {
     len: usize,
     counters: [Counter; MAX_COUNTERS],
 }
+
+/// `pmc[].start` of an a-mode counter. "now - start" of the specification is for readers that have RDPMC, which no
+/// reader behind the perfctr door has (`PERFCTR_FEATURE_RDPMC` is clear): they take the sum, or ask for it to be brought up
+/// to date. For them any start that does not depend on others is as good. With 0 each period's counter begins at 0, and a
+/// reader that executes RDPMC nevertheless where that silently gives 0 finds the sum of the last switch, as the page
+/// has it. That a switch happened between two readings is said by `tsc_start` and the sequence count, never by this.
+const ACCUMULATING_START: u64 = 0;
 
 #[derive(Clone, Copy)]
 struct Counter {
@@ -95,7 +104,7 @@ impl Period {
                 told: false,
             });
             match (imode, slot, start) {
-                (None, _, Some(start)) => page.set_start(i, start),
+                (None, ..) => page.set_start(i, ACCUMULATING_START),
                 (Some(imode), Some(slot), Some(now))
                     if slots.alarm(slot, imode.began.overflow_at(now)).is_err() =>
                 {

@@ -92,6 +92,8 @@ pub struct P6Registers {
     pub evntsel_valid: u64,
     /// Bits that may be set, are ignored, and read as zero.
     pub evntsel_ignored: u64,
+    /// What event selects hold after reset.
+    pub evntsel_reset: u64,
     /// Bits of the first event select only (bit 22 of P6).
     pub evntsel_first_only: u64,
     /// Who enables a counter.

@@ -20,6 +20,9 @@ pub struct Select {
     /// Number of the fixed counter, for one of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<u8>,
+    /// P4: PEBS_ENABLE tags micro-operations that are replayed, so that counters tell tagged instructions from others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replay: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -30,12 +33,12 @@ fn is_zero(escr: &u32) -> bool {
 impl Select {
     /// A general counter's.
     pub const fn general(evntsel: u64) -> Self {
-        Self { evntsel, escr: 0, counter: None, fixed: None }
+        Self { evntsel, escr: 0, counter: None, fixed: None, replay: false }
     }
 
     /// A fixed counter's; `control` are its four bits.
     pub const fn fixed(number: u8, control: u64) -> Self {
-        Self { evntsel: control, escr: 0, counter: None, fixed: Some(number) }
+        Self { evntsel: control, escr: 0, counter: None, fixed: Some(number), replay: false }
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Slots<H> {
     readings: [Option<u64>; MAX_SLOTS],
     read: u32,
     tsc: Option<u64>,
+    /// Instructions that the VMM executed in the guest's place, and the host's counter has not seen.
+    emulated: [u64; MAX_SLOTS],
     pub(crate) writes: WriteCounts,
 }
 
@@ -54,6 +56,7 @@ impl<H: HostPmu> Slots<H> {
             readings: [None; MAX_SLOTS],
             read: 0,
             tsc: None,
+            emulated: [0; MAX_SLOTS],
             writes: WriteCounts::default(),
         }
     }
@@ -82,7 +85,8 @@ impl<H: HostPmu> Slots<H> {
         let bit = 1 << index;
         if self.read & bit == 0 {
             self.read |= bit;
-            self.readings[index] = self.host.now(index);
+            self.readings[index] =
+                self.host.now(index).map(|count| count.saturating_add(self.emulated[index]));
         }
         self.readings[index]
     }
@@ -90,6 +94,42 @@ impl<H: HostPmu> Slots<H> {
     /// The guest's TSC, the same throughout an operation.
     pub(crate) fn tsc(&mut self) -> u64 {
         *self.tsc.get_or_insert_with(|| self.host.tsc())
+    }
+
+    /// Whether some slot counts instructions in either mode.
+    pub(crate) fn count_instructions(&self) -> bool {
+        self.loaded.iter().flatten().any(|loaded| loaded.event.is_instructions())
+    }
+
+    /// The VMM has executed an instruction in the guest's place. Gives the slots that count it. The alarms of these go
+    /// off one event too late from now on.
+    pub(crate) fn add_instruction(&mut self, kernel: bool) -> SlotSet {
+        let mut counted = 0;
+        for (index, loaded) in self.loaded.iter_mut().enumerate() {
+            let Some(Loaded { event, alarm, .. }) = loaded else { continue };
+            if !event.is_instructions() || !event.counts_in(kernel) {
+                continue;
+            }
+            counted |= 1 << index;
+            *alarm = alarm.saturating_add(1);
+            self.emulated[index] += 1;
+            if let Some(reading) = &mut self.readings[index] {
+                *reading = reading.saturating_add(1);
+            }
+        }
+        counted
+    }
+
+    /// It has faulted, and nobody has seen it counted in `slots`.
+    pub(crate) fn withdraw_instruction(&mut self, slots: SlotSet) {
+        for index in (0..MAX_SLOTS).filter(|index| slots & 1 << index != 0) {
+            let Some(Loaded { alarm, .. }) = &mut self.loaded[index] else { continue };
+            *alarm = alarm.saturating_sub(1);
+            self.emulated[index] = self.emulated[index].saturating_sub(1);
+            if let Some(reading) = &mut self.readings[index] {
+                *reading = reading.saturating_sub(1);
+            }
+        }
     }
 
     /// A placement was used again without a search: its slots are the most recently used ones.
@@ -253,6 +293,7 @@ impl<H: HostPmu> Slots<H> {
             match self.host.load(index, event) {
                 Ok(()) => {
                     self.read &= !(1 << index);
+                    self.emulated[index] = 0;
                     let alarm = self.now(index as u8).unwrap_or(0).saturating_add(LONGEST_ALARM);
                     self.loaded[index] = Some(Loaded { event, used: self.clock, alarm });
                     self.writes.made += 1;

@@ -36,6 +36,12 @@ pub struct Snapshot {
     /// What this cost in hardware, where the source knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareCounts>,
+    /// Instructions that the VMM executed in the guest's place while they were counted, and added.
+    #[serde(default)]
+    pub emulated: u64,
+    /// Those that KVM executes in the guest's place (CPUID, HLT and others) are counted too.
+    #[serde(default)]
+    pub counts_emulated: bool,
     /// Operations at the perfctr door.
     pub door: DoorCounts,
     /// Accesses at the MSR door.

@@ -148,7 +148,7 @@ mod tests {
         let next_id = table.intern(&control(0xC0));
         let config = crate::PmuConfig {
             model: Model::K8,
-            host: crate::HostFamily::Amd,
+            host: crate::HostFamily::K8.processor(),
             core_khz: 1,
             msr_door: true,
             rdpmc_faults: true,

@@ -15,7 +15,7 @@ use crate::host::{HostPmu, LoadError};
 use crate::msr::{Context, RegisterCounts, RegisterFile};
 use crate::period::{Ended, Period};
 use crate::placement::PlacementCache;
-use crate::slots::Slots;
+use crate::slots::{SlotSet, Slots};
 use crate::snapshot::{AttachedState, DoorCounts, Snapshot};
 use crate::table::ControlTable;
 use crate::totals::{RowIndex, Totals};
@@ -54,9 +54,13 @@ pub struct VirtualPmu<H> {
     register_counts: RegisterCounts,
     /// An overflow of the attached state has to be told by an interrupt.
     pub(crate) pmi: bool,
+    /// One that LVTPC tells has been taken: the page is to say so before the guest goes on.
+    attention: bool,
     /// MSR_VECTOR: of that interrupt; 0: the guest's LVTPC says.
     vector: u8,
     pmis: u64,
+    /// Instructions that were executed here in the guest's place, and counted.
+    emulated: u64,
     /// MSR_PAGE as written: page address | 1, or 0.
     page_msr: u64,
 }
@@ -71,8 +75,10 @@ impl<H: HostPmu> VirtualPmu<H> {
             cpu,
             overflows: 0,
             pmi: false,
+            attention: false,
             vector: 0,
             pmis: 0,
+            emulated: 0,
             config,
             table,
             slots: Slots::new(host),
@@ -93,16 +99,15 @@ impl<H: HostPmu> VirtualPmu<H> {
         let outcome = match msr.wrapping_sub(MSR_BASE) {
             MSR_PAGE => return MsrOutcome::Value(self.page_msr),
             MSR_VECTOR if self.config.door.vector => return MsrOutcome::Value(self.vector.into()),
+            offset if offset >= MSR_COUNT => self.read_register(msr),
             offset => {
                 let (registers, mut context) = self.register_parts();
                 if (MSR_RDPMC..MSR_RDPMC + RDPMC_COUNT).contains(&offset) {
                     registers.rdpmc(offset - MSR_RDPMC, false, &mut context)
                 } else if (MSR_RDPMC_FIXED..MSR_RDPMC_FIXED + RDPMC_FIXED_COUNT).contains(&offset) {
                     registers.rdpmc(offset - MSR_RDPMC_FIXED, true, &mut context)
-                } else if offset < MSR_COUNT {
-                    return MsrOutcome::GpFault;
                 } else {
-                    registers.read(msr, &mut context)
+                    return MsrOutcome::GpFault;
                 }
             }
         };
@@ -132,8 +137,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             offset if offset < MSR_COUNT => MsrOutcome::GpFault,
             _ => {
                 self.slots.begin_operation();
-                let (registers, mut context) = self.register_parts();
-                let outcome = registers.write(msr, value, &mut context);
+                let outcome = self.write_register(msr, value);
                 self.register_counts.writes += 1;
                 self.register_counts.faults += u64::from(outcome != MsrOutcome::Handled);
                 outcome
@@ -141,13 +145,71 @@ impl<H: HostPmu> VirtualPmu<H> {
         }
     }
 
+    /// As on bare metal RDMSR sees itself counted, and so does a WRMSR that stops a counter. One that starts a counter is
+    /// not counted by it. The paravirtual interface's registers count nothing: there are none on bare metal.
+    fn read_register(&mut self, msr: u32) -> MsrOutcome {
+        let counted = self.slots.add_instruction(true);
+        let (registers, mut context) = self.register_parts();
+        let outcome = registers.read(msr, &mut context);
+        self.retire(counted, matches!(outcome, MsrOutcome::Value(_)));
+        outcome
+    }
+
+    fn write_register(&mut self, msr: u32, value: u64) -> MsrOutcome {
+        let counted = self.slots.add_instruction(true);
+        let (registers, mut context) = self.register_parts();
+        let outcome = registers.write(msr, value, &mut context);
+        self.retire(counted, outcome == MsrOutcome::Handled);
+        outcome
+    }
+
+    /// An instruction that `slots` have counted beforehand is done, or has faulted.
+    fn retire(&mut self, slots: SlotSet, done: bool) {
+        if !done {
+            self.slots.withdraw_instruction(slots);
+            return;
+        }
+        self.emulated += u64::from(slots != 0);
+        let due = |period: &Period, registers: &RegisterFile, slot| {
+            [period.deadline(slot), registers.deadline(slot)].into_iter().flatten().min()
+        };
+        for slot in (0..SlotSet::BITS as u8).filter(|slot| slots & 1 << slot != 0) {
+            if due(&self.period, &self.registers, slot).is_some() {
+                self.look();
+            }
+            let Some(count) = due(&self.period, &self.registers, slot) else { continue };
+            if self.slots.alarm(slot, count).is_err() {
+                self.lost += 1;
+            }
+        }
+    }
+
+    /// Whether [`emulated`](Self::emulated) is to be told of instructions that the VMM executes in the guest's place:
+    /// they are counted now, and the source does not see them.
+    pub fn counts_emulated_here(&self) -> bool {
+        self.slots.count_instructions() && !self.slots.host().counts_emulated()
+    }
+
+    /// The VMM has executed one, port or memory-mapped input or output, which the guest had in kernel mode or in user
+    /// mode.
+    pub fn emulated(&mut self, kernel: bool) {
+        self.slots.begin_operation();
+        let counted = self.slots.add_instruction(kernel);
+        self.retire(counted, true);
+    }
+
+    /// Note the overflows there have been.
+    fn look(&mut self) {
+        self.pmi |= self.period.has_overflowed(&mut self.slots);
+        let (registers, mut context) = self.register_parts();
+        registers.look(&mut context);
+    }
+
     /// The vCPU has left its guest for no reason of the guest's: look whether counters have overflowed. To be called
     /// whenever an [alarm](HostPmu::arm) may have gone off, before anything else is done with the vCPU.
     pub fn kicked(&mut self) {
         self.slots.begin_operation();
-        self.pmi |= self.period.has_overflowed(&mut self.slots);
-        let (registers, mut context) = self.register_parts();
-        registers.look(&mut context);
+        self.look();
         let (period, registers) = (&self.period, &self.registers);
         let failed = self.slots.renew_alarms(|slot| {
             [period.deadline(slot), registers.deadline(slot)].into_iter().flatten().min()
@@ -160,14 +222,21 @@ impl<H: HostPmu> VirtualPmu<H> {
     /// [`kicked`](Self::kicked).
     pub fn take_pmi(&mut self) -> bool {
         let registers = self.registers.take_pmi();
-        let pmi = registers | (self.vector == 0 && std::mem::take(&mut self.pmi));
+        let attached = self.vector == 0 && std::mem::take(&mut self.pmi);
+        self.attention |= attached;
+        let pmi = registers | attached;
         self.pmis += u64::from(pmi);
         pmi
     }
 
     /// The vector of an interrupt that is to be delivered because a counter of the attached state has overflowed; where
-    /// the guest has named none [`take_pmi`](Self::take_pmi) says so. To be asked when that is.
+    /// the guest has named none [`take_pmi`](Self::take_pmi) says so. To be asked when that is, and after it.
     pub fn take_vector<M: GuestMemory + ?Sized>(&mut self, mem: &M) -> Option<u8> {
+        if std::mem::take(&mut self.attention)
+            && let Some(door) = self.door_page(mem)
+        {
+            door.set_attention(0);
+        }
         if self.vector == 0 || !std::mem::take(&mut self.pmi) {
             return None;
         }
@@ -211,7 +280,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         let (registers, mut context) = self.register_parts();
         registers.stop(&mut context);
         self.registers = RegisterFile::new(&self.config);
-        self.pmi = false;
+        (self.pmi, self.attention) = (false, false);
     }
 
     /// Everything this PMU knows of itself, with the running period included. Nothing changes, in the guest or here,
@@ -238,6 +307,8 @@ impl<H: HostPmu> VirtualPmu<H> {
             lost: self.lost,
             writes: self.slots.writes,
             hardware: self.slots.host().hardware(),
+            emulated: self.emulated,
+            counts_emulated: self.slots.host().counts_emulated(),
             door: self.counts,
             registers: self.register_counts,
             enabled: self.registers.enabled(&mut self.slots),

@@ -8,7 +8,7 @@ use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
 use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::{Executed, SimPmu, Work};
-use vpmu::{ControlTable, HostFamily, MsrOutcome, PmuConfig, VirtualPmu, WriteCounts};
+use vpmu::{ControlTable, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu, WriteCounts};
 
 const EPERM: i32 = -1;
 const ESRCH: i32 = -3;
@@ -63,7 +63,8 @@ fn a_thread_is_counted_while_it_is_attached() {
     let mem = memory();
     let mut driver = driver(&mem);
     let wanted = control(&[USR | 0xC0, OS | 0xC2, USR | OS | 0x76]);
-    let before = CpuState { tsc_sum: 7, ..CpuState::default() };
+    let mut before = CpuState { tsc_sum: 7, ..CpuState::default() };
+    before.pmc[..3].iter_mut().for_each(|pmc| pmc.start = 5);
     write_state(&mem, state_page(0), &before);
     let id = driver.update_control(state_page(0), wanted).unwrap();
     let updated = state(&mem, state_page(0));
@@ -74,14 +75,17 @@ fn a_thread_is_counted_while_it_is_attached() {
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
     let resumed = state(&mem, state_page(0));
     assert_eq!((resumed.tsc_start, resumed.tsc_sum), (3000, 7));
-    assert_eq!((resumed.pmc[0].start, resumed.pmc[1].start, resumed.pmc[2].start), (1000, 10, 2200));
+    assert!(
+        resumed.pmc.iter().all(|pmc| pmc.start == 0),
+        "of host counters that run on beside others nothing is shown"
+    );
 
     driver.pmu.host_mut().execute(&WORK);
     assert_eq!(driver.sample(state_page(0)), 0);
     let sampled = state(&mem, state_page(0));
     assert_eq!((sampled.tsc_start, sampled.tsc_sum), (6000, 3007));
     assert_eq!(sampled.pmc[..3].iter().map(|pmc| pmc.sum).collect::<Vec<_>>(), [1000, 10, 2200]);
-    assert_eq!((sampled.pmc[0].start, sampled.pmc[1].start, sampled.pmc[2].start), (2000, 20, 4400));
+    assert!(sampled.pmc.iter().all(|pmc| pmc.start == 0));
 
     driver.pmu.host_mut().execute(&WORK);
     assert_eq!(driver.suspend(state_page(0)), 0);
@@ -96,6 +100,38 @@ fn a_thread_is_counted_while_it_is_attached() {
         shown.events.iter().map(|row| (row.select.evntsel as u32, row.total, row.loaded)).collect();
     assert_eq!(rows, [(USR | 0xC0, 2000, true), (OS | 0xC2, 20, true), (USR | OS | 0x76, 4400, true)]);
     assert_eq!(shown.writes, WriteCounts { made: 3, avoided: 6, ..WriteCounts::default() });
+}
+
+#[test]
+fn a_processor_without_counters_has_its_tsc_sampled() {
+    let mem = memory();
+    let config = PmuConfig { model: Model::Generic, ..CONFIG };
+    let mut driver = Driver::new(VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(0)), &mem, 0);
+    let id = driver.update_control(state_page(0), control(&[])).unwrap();
+    assert_eq!(state(&mem, state_page(0)).cstatus, 0x8000_0000);
+    assert_eq!(driver.update_control(0, control(&[USR | 0xC0])), Err(EINVAL));
+    driver.pmu.host_mut().execute(&WORK);
+    assert_eq!(driver.resume(state_page(0), id), (0, 0));
+    driver.pmu.host_mut().execute(&WORK);
+    assert_eq!(driver.suspend(state_page(0)), 0);
+    let sampled = state(&mem, state_page(0));
+    assert_eq!((sampled.tsc_start, sampled.tsc_sum), (3000, 3000));
+}
+
+#[test]
+fn a_control_without_the_tsc_leaves_its_state_alone() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    write_state(&mem, state_page(0), &CpuState { tsc_start: 5, tsc_sum: 7, ..CpuState::default() });
+    let without = CpuControl { tsc_on: 0, ..control(&[USR | 0xC0]) };
+    let id = driver.update_control(state_page(0), without).unwrap();
+    assert_eq!(driver.resume(state_page(0), id), (0, 0));
+    driver.pmu.host_mut().execute(&WORK);
+    assert_eq!(driver.suspend(state_page(0)), 0);
+    let suspended = state(&mem, state_page(0));
+    assert_eq!((suspended.cstatus, suspended.pmc[0].sum), (0x0000_0101, 1000));
+    assert_eq!((suspended.tsc_start, suspended.tsc_sum), (5, 7));
+    assert_eq!(driver.pmu.snapshot().tsc, 0);
 }
 
 #[test]
@@ -136,7 +172,7 @@ fn a_control_of_what_runs_is_one_operation() {
     let shown = state(&mem, state_page(0));
     assert_eq!((shown.cstatus, shown.id), (0x8000_0202, changed.id as u32));
     assert_eq!((shown.pmc[0].sum, shown.tsc_sum), (1000, 3000), "sums are the guest's to set");
-    assert_eq!((shown.pmc[0].start, shown.pmc[1].start, shown.tsc_start), (0, 1000, 3000));
+    assert_eq!((shown.pmc[0].start, shown.pmc[1].start, shown.tsc_start), (0, 0, 3000));
     driver.pmu.host_mut().execute(&WORK);
 
     // Another state runs instead.
@@ -222,7 +258,7 @@ fn a_control_tells_the_overflow_of_the_period_it_ends() {
 }
 
 #[test]
-fn sums_and_starts_wrap_as_the_layout_says() {
+fn sums_wrap_as_the_layout_says() {
     let mem = memory();
     let mut driver = driver(&mem);
     driver.pmu.host_mut().set_origin(u32::MAX.into());
@@ -231,7 +267,6 @@ fn sums_and_starts_wrap_as_the_layout_says() {
     full.pmc[0].sum = u64::MAX;
     write_state(&mem, state_page(0), &full);
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
-    assert_eq!(state(&mem, state_page(0)).pmc[0].start, u32::MAX);
     let mut long = WORK;
     long.user.instructions = 1 << 40;
     driver.pmu.host_mut().execute(&long);
@@ -373,10 +408,11 @@ fn refused_controls_say_why() {
 #[test]
 fn events_that_the_host_does_not_know_are_refused_before_the_host_is_asked() {
     let mem = memory();
-    let config = PmuConfig { host: HostFamily::Intel, ..CONFIG };
+    let config = PmuConfig { host: HostFamily::Intel.processor(), ..CONFIG };
     let mut driver = Driver::new(VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(4)), &mem, 0);
     assert_eq!(driver.update_control(0, control(&[USR | 0x40])), Err(EOPNOTSUPP));
     assert_eq!(driver.pmu.host().loads(), 0);
+    assert!(driver.pmu.snapshot().last_refusal.unwrap().contains("cannot count"));
     assert!(driver.update_control(0, control(&[USR | 0xC0])).is_ok());
 }
 

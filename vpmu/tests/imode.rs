@@ -2,12 +2,14 @@
 
 mod guest;
 
+use std::sync::Arc;
+
 use guest::*;
 use perfctr_abi::door::{Page, op};
-use perfctr_abi::layout::CpuControl;
+use perfctr_abi::layout::{CpuControl, CpuState};
 use vm_memory::GuestMemoryMmap;
-use vpmu::ControlTable;
-use vpmu::sim::{Executed, Work};
+use vpmu::sim::{Executed, SimPmu, Work};
+use vpmu::{ControlTable, VirtualPmu};
 
 const INT: u32 = 1 << 20;
 
@@ -95,6 +97,24 @@ fn a_suspended_counter_goes_on_where_it_stopped_whoever_ran_meanwhile() {
     assert_eq!(suspend(&mut driver, 1).overflow_prev, 0b10);
 }
 
+/// Also after an overflow, and not where there are a-mode counters alone.
+#[test]
+fn the_page_names_the_cpu_on_which_i_mode_counters_were_suspended() {
+    let mem = memory();
+    let table = ControlTable::new();
+    for (cpu, wanted, named) in [(3, both(-100), 3), (5, both(-1000), 5), (7, control(&[USR | 0xC2]), -1)] {
+        let pmu = VirtualPmu::new(CONFIG, cpu, Arc::clone(&table), SimPmu::new(6));
+        let mut driver = Driver::new(pmu, &mem, 0);
+        write_state(&mem, state_page(0), &CpuState { isuspend_cpu: -1, ..CpuState::default() });
+        let id = driver.update_control(state_page(0), wanted).unwrap();
+        assert_eq!(driver.resume(state_page(0), id), (0, 0));
+        assert_eq!(state(&mem, state_page(0)).isuspend_cpu, -1, "not yet");
+        run(&mut driver, 200);
+        suspend(&mut driver, 0);
+        assert_eq!(state(&mem, state_page(0)).isuspend_cpu, named, "CPU {cpu}");
+    }
+}
+
 #[test]
 fn an_overflow_that_nobody_saw_is_found_at_suspend_and_told_once() {
     let mem = memory();
@@ -177,5 +197,21 @@ fn any_start_that_a_guest_invents_is_harmless() {
         if start != u32::MAX {
             assert_eq!(state(&mem, state_page(0)).pmc[1].start, start.wrapping_add(3));
         }
+    }
+}
+
+#[test]
+fn a_counter_that_restarts_at_minus_one_overflows_with_each_event() {
+    let mem = memory();
+    let mut driver = driver(&mem);
+    let id = driver.update_control(state_page(0), both(-1)).unwrap();
+    for round in 1..=5 {
+        assert_eq!(driver.resume(state_page(0), id), (0, 0));
+        assert_eq!(run(&mut driver, 0), 0, "no event, no overflow");
+        assert_eq!(run(&mut driver, 1), 1);
+        let page = suspend(&mut driver, 0);
+        assert_eq!((page.result, page.overflow_prev), (0, 0b10));
+        let shown = state(&mem, state_page(0)).pmc[1];
+        assert_eq!((shown.sum, shown.start as i32), (round, -1));
     }
 }

@@ -147,11 +147,27 @@ mod c3 {
         assert_eq!(guest.get(0x187), 0xC0);
         guest.run(100);
         guest.run_kernel(10);
-        assert_eq!((guest.get(0xC2), guest.rdpmc(1)), (110, Value(110)));
+        // Two RDMSRs are counted, and the last one sees itself.
+        assert_eq!((guest.get(0xC2), guest.rdpmc(1)), (112, Value(112)));
         assert_eq!((guest.get(0xC1), guest.rdpmc(0)), (100, Value(100)));
-        assert_eq!(guest.get(0x186) & 0x1FF, 0x79);
+        assert_eq!(guest.get(0x186) & 0x1FF, 0x79, "as it counts, and read only");
         assert_eq!((guest.write(0x186, 0xC0), guest.write(0xC1, 0)), (GpFault, GpFault));
         assert_eq!(guest.rdpmc(2), GpFault);
+    }
+
+    /// perfctr writes 0x00070079 to EVNTSEL1 when it is done, because that is what it found there after boot.
+    #[test]
+    fn the_default_after_boot_is_counter_1s() {
+        let mut guest = Guest::new(Model::C3);
+        for _ in 0..2 {
+            assert_eq!(guest.get(0x187), 0x0007_0079);
+            let before = guest.get(0xC2);
+            guest.run(100);
+            assert_eq!((guest.get(0xC2) - before, guest.get(0x187)), (200, 0x0007_0079), "internal clocks");
+            guest.set(0x187, 0xC0);
+            guest.pmu.reset();
+        }
+        assert_eq!(guest.pmu.snapshot().registers.lost, 0);
     }
 }
 
@@ -371,7 +387,8 @@ mod p5 {
         guest.set(CESR, 0x02);
         guest.run(10);
         guest.run_kernel(5);
-        assert_eq!(guest.get(0x12), 15);
+        // RDMSR sees itself counted.
+        assert_eq!(guest.get(0x12), 15 + 1);
         // The other counts event 0, clocks.
         assert_eq!(guest.get(0x13), 20);
     }
@@ -430,10 +447,11 @@ mod p4 {
         // The ESCR changes under a running counter.
         guest.set(0x3B8, INSTRUCTIONS | 1 << 3);
         guest.run_kernel(10);
-        assert_eq!([12, 13, 0].map(|i| guest.get(counter(i))), [110, 10, 200]);
+        // It counts kernel mode from there on: not the WRMSR, but each RDMSR, and the WRMSR that stops it.
+        assert_eq!([12, 13, 0].map(|i| guest.get(counter(i))), [111, 10, 200]);
         guest.set(cccr(12), ANY | CRU01);
         guest.run(100);
-        assert_eq!((guest.rdpmc(12), guest.rdpmc(13), guest.rdpmc(18)), (Value(110), Value(20), GpFault));
+        assert_eq!((guest.rdpmc(12), guest.rdpmc(13), guest.rdpmc(18)), (Value(114), Value(20), GpFault));
         assert_eq!(guest.pmu.snapshot().registers.lost, 0);
     }
 
@@ -516,5 +534,120 @@ mod p4 {
         guest.set(cccr(12), CRU01 | ENABLE);
         guest.run(100);
         assert_eq!((guest.get(counter(12)), guest.pmu.snapshot().registers.lost), (0, 3));
+    }
+
+    /// PEBS_ENABLE tags what is replayed: which instructions are untagged then nobody knows here.
+    #[test]
+    fn beside_replay_tagging_nothing_is_counted() {
+        let mut guest = guest();
+        guest.set(cccr(12), ANY | CRU01 | ENABLE);
+        guest.run(100);
+        guest.set(0x3F2, 1);
+        guest.set(0x3F1, 1 << 24 | 1);
+        guest.run(100);
+        assert_eq!((guest.get(counter(12)), guest.pmu.snapshot().registers.lost), (100, 1));
+        guest.set(0x3F1, 0);
+        guest.run(100);
+        assert_eq!((guest.get(counter(12)), guest.pmu.snapshot().registers.lost), (200, 1));
+    }
+
+    /// The rules are perfctr's, and take what nothing counts; then it is refused.
+    #[test]
+    fn a_control_with_modifiers_is_refused_for_want_of_an_event() {
+        use perfctr_abi::layout::CpuControl;
+
+        use crate::guest::{Driver, state_page};
+
+        const EOPNOTSUPP: i32 = -95;
+        let mem = memory();
+        let config = PmuConfig { model: Model::P4M2, ..CONFIG };
+        let pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(6));
+        let mut driver = Driver::new(pmu, &mem, 0);
+        let mut plain = CpuControl { nractrs: 1, ..CpuControl::default() };
+        (plain.pmc_map[0], plain.evntsel[0]) = (12, (ANY | CRU01 | ENABLE) as u32);
+        plain.p4.escr[0] = INSTRUCTIONS as u32;
+        assert!(driver.update_control(state_page(0), plain).is_ok());
+        let with = |cccr: u64| {
+            let mut control = plain;
+            control.evntsel[0] = cccr as u32;
+            control
+        };
+        let cascading = [CASCADE, 1 << 11].map(|bit| with(ANY | CRU01 | bit));
+        let modified = [1 << 18, 1 << 24, 1 << 25].map(|bit| with(ANY | CRU01 | ENABLE | bit));
+        let mut replay = plain;
+        (replay.p4.pebs_enable, replay.p4.pebs_matrix_vert) = (1 << 24 | 1, 1);
+        for control in cascading.into_iter().chain(modified).chain([replay]) {
+            assert!(Model::P4M2.check(&control).is_ok());
+            assert_eq!(driver.update_control(state_page(0), control), Err(EOPNOTSUPP), "{control:x?}");
+            assert!(driver.pmu.snapshot().last_refusal.unwrap().contains("cannot count"));
+        }
+    }
+}
+
+/// What is counted does not depend on the way by which it is asked for: P6's enable bit, by registers and by a control.
+mod both_interfaces {
+    use perfctr_abi::layout::CpuControl;
+
+    use super::*;
+    use crate::guest::{Driver, state, state_page};
+
+    const ENABLE: u32 = 1 << 22;
+    const EINVAL: i32 = -22;
+
+    /// What counters 0 and 1 count of 1000 instructions by registers; selects that may not be are `None`.
+    fn by_registers(model: Model, selects: [u32; 2]) -> Option<[u64; 2]> {
+        let mut guest = Guest::new(model);
+        for (msr, select) in [0x187, 0x186].into_iter().zip(selects.into_iter().rev()) {
+            if guest.write(msr, select.into()) != Handled {
+                return None;
+            }
+        }
+        guest.run(1000);
+        Some([guest.get(0xC1), guest.get(0xC2)])
+    }
+
+    /// The same by a control of those counters that have a select; an error is the control's.
+    fn by_control(model: Model, selects: [u32; 2]) -> Result<[u64; 2], i32> {
+        let mut control = CpuControl::default();
+        for (map, select) in (0..).zip(selects).filter(|(_, select)| *select != 0) {
+            let i = control.nractrs as usize;
+            (control.pmc_map[i], control.evntsel[i]) = (map, select);
+            control.nractrs += 1;
+        }
+        let mem = memory();
+        let config = PmuConfig { model, ..CONFIG };
+        let pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(6));
+        let mut driver = Driver::new(pmu, &mem, 0);
+        let id = driver.update_control(state_page(0), control)?;
+        assert_eq!(driver.resume(state_page(0), id), (0, 0));
+        let user = Executed { instructions: 1000, branches: 100, ..Executed::default() };
+        driver.pmu.host_mut().execute(&Work { user, ..Work::default() });
+        assert_eq!(driver.suspend(state_page(0)), 0);
+        let page = state(&mem, state_page(0));
+        let mut counts = [0; 2];
+        for i in 0..control.nractrs as usize {
+            counts[control.pmc_map[i] as usize] = page.pmc[i].sum;
+        }
+        Ok(counts)
+    }
+
+    #[test]
+    fn p6s_enable_bit_is_that_of_both_counters() {
+        let (instructions, branches) = (0x0001_00C0, 0x0001_00C4);
+        for model in [Model::P6, Model::PentiumII, Model::PentiumIII, Model::PentiumM] {
+            // Registers may be set one after another, so what cannot count stands still; a control is refused for it.
+            for (selects, registers, control) in [
+                ([ENABLE | instructions, branches], Some([1000, 100]), Ok([1000, 100])),
+                ([ENABLE | instructions, 0], Some([1000, 0]), Ok([1000, 0])),
+                ([0, branches], Some([0, 0]), Err(EINVAL)),
+                ([instructions, branches], Some([0, 0]), Err(EINVAL)),
+                ([instructions, 0], Some([0, 0]), Err(EINVAL)),
+                ([ENABLE | instructions, ENABLE | branches], None, Err(-1)),
+                ([0, ENABLE | branches], None, Err(-1)),
+            ] {
+                assert_eq!(by_registers(model, selects), registers, "{model}: {selects:x?}");
+                assert_eq!(by_control(model, selects), control, "{model}: {selects:x?}");
+            }
+        }
     }
 }

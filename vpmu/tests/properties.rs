@@ -9,10 +9,11 @@ mod world;
 
 use std::cell::Cell;
 
-use hardware::layout::{LAYOUTS, Layout};
+use hardware::layout::{LAYOUTS, Layout, Selects};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use world::step::{Step, step};
+use vpmu::sim::{Executed, Work};
+use world::step::{Exit, Step, step};
 use world::{Setup, Tally, World};
 
 /// Steps of all tests of this file together.
@@ -81,11 +82,13 @@ fn everything_is_counted_once_and_told_once() {
         let counters = if layout.setup.is_empty() { layout.counters } else { layout.setup.len() };
         let fixed = layout.fixed.map_or(0, |fixed| fixed.counters.count as usize);
         let needed = counters + fixed + layout.perfctr.0;
+        // A counter that nothing stops counts as soon as a register was looked at.
+        let always = usize::from(layout.layout == Selects::Event);
         // Barely enough for what counts at one time, or room for more; or for one thread, and nothing else counts.
         let (capacity, registers) = match room {
             0 => ([needed, needed], true),
             1 => ([needed + 8, needed], true),
-            _ => ([layout.perfctr.0, layout.perfctr.0 + 1], false),
+            _ => ([layout.perfctr.0 + always, layout.perfctr.0 + 1 + always], false),
         };
         Setup { layout, table, origin, capacity, registers, exact: true }
     });
@@ -104,4 +107,30 @@ fn with_counters_missing_or_taken_nothing_is_invented() {
     });
     let tally = check(STEPS / 5, setup);
     assert!(tally.lost > STEPS / 200 && tally.stops > 0, "{tally:?}");
+}
+
+/// The first instruction after an interrupt, a read of the status, is the one that makes another counter overflow.
+#[test]
+fn the_status_is_read_at_an_overflow() {
+    let layout = LAYOUTS.iter().find(|layout| layout.name == "intel-v5").unwrap();
+    let setup = Setup { layout, table: 1, origin: 0, capacity: [15, 15], registers: true, exact: true };
+    let did = |cycles, instructions, branches| Executed { cycles, instructions, branches, mispredicted: 0 };
+    let execute = |user, kernel, units| {
+        let unit = Work { user, kernel, tsc: 50 };
+        Step::Execute { vcpu: 0, unit, units, exit: Exit::Exact }
+    };
+    let steps = [
+        Step::Control { thread: 1, vcpu: 0, control: 9 },
+        Step::Start { thread: 1, counter: 2, start: -661 },
+        Step::Resume { thread: 1, vcpu: 0, stop: 0 },
+        execute(did(1, 3, 0), did(7, 2, 3), 1),
+        Step::Select { vcpu: 0, counter: 0, event: 0, bits: 0 },
+        Step::Toggle { vcpu: 0, counter: 0, bit: 0x40_0000 },
+        Step::Select { vcpu: 0, counter: 0, event: 0, bits: 0 },
+        Step::Fixed { vcpu: 0, counter: 0, bits: 0 },
+        execute(did(2, 0, 2), did(1, 3, 0), 330),
+        Step::Control { thread: 0, vcpu: 0, control: 0 },
+        Step::Control { thread: 0, vcpu: 0, control: 0 },
+    ];
+    run(setup, &steps, &mut Tally::default());
 }

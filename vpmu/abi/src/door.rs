@@ -18,7 +18,7 @@ pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
 /// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
 pub const LEAF_INTERFACE: u32 = 0x4000_0101;
 /// EAX: number of counters; fixed ones, which count one event each, in bits 8 to 15. EBX: their width in bits. ECX: guest core frequency in kHz. EDX: flags,
-/// [`COUNTERS_RDPMC_WINDOW`], [`COUNTERS_CONTROL`] and [`COUNTERS_VECTOR`].
+/// [`COUNTERS_RDPMC_WINDOW`], [`COUNTERS_CONTROL`], [`COUNTERS_VECTOR`] and [`COUNTERS_ATTENTION`].
 pub const LEAF_COUNTERS: u32 = 0x4000_0102;
 
 /// Flag of [`LEAF_COUNTERS`]: RDPMC faults (#GP) in this guest, and [`MSR_RDPMC`] gives what it should have given.
@@ -27,6 +27,8 @@ pub const COUNTERS_RDPMC_WINDOW: u32 = 1;
 pub const COUNTERS_CONTROL: u32 = 2;
 /// Flag of [`LEAF_COUNTERS`]: there are [`MSR_VECTOR`], and [`Page::attention`] to [`Page::stop_id`].
 pub const COUNTERS_VECTOR: u32 = 4;
+/// Flag of [`LEAF_COUNTERS`]: [`Page::attention`] is set before an interrupt by LVTPC, too.
+pub const COUNTERS_ATTENTION: u32 = 8;
 
 /// EBX, ECX, EDX of [`LEAF_SIGNATURE`], in this order.
 pub const SIGNATURE: &[u8; 12] = b"perfvisorPMU";
@@ -128,7 +130,7 @@ pub struct Page {
     /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
     /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
     pub overflow_prev: u32,
-    /// Out, at any time: 1 before an interrupt by [`MSR_VECTOR`]: a counter of the attached state has overflowed. 0 again
+    /// Out, at any time: 1 before the interrupt because a counter of the attached state has overflowed. 0 again
     /// when the guest has been told of that state by `overflow_prev`, when the state is not attached any more, or by the
     /// guest.
     pub attention: u32,

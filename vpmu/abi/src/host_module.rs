@@ -9,11 +9,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The device.
 pub const DEVICE: &str = "/dev/perfctr-host";
 /// [`Info::version`] of this interface.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Places for counters in a [`State`].
 pub const MAX_COUNTERS: usize = 16;
 /// The longest distance of an alarm, in events; that of a counter that was just loaded.
 pub const LONGEST_ALARM: u64 = 1 << 40;
+
+/// In [`Info::flags`]: instructions that KVM executes in the guest's place count, but for accesses to MSRs that the VMM
+/// answers.
+pub const EMULATED: u32 = 1;
+/// In [`State::flags`]: the counters were taken away, and no count is complete any more.
+pub const LOST: u32 = 1;
 
 /// Read [`Info`]; any thread may.
 pub const INFO: u32 = number(READ, 16, size_of::<Info>());
@@ -53,8 +59,8 @@ pub struct Info {
     pub counters: u32,
     /// Their width in bits.
     pub width: u32,
-    /// 0.
-    pub reserved: u32,
+    /// [`EMULATED`].
+    pub flags: u32,
     /// Bits that may be set in an event select.
     pub evntsel: u64,
 }
@@ -144,8 +150,8 @@ pub struct State {
     pub width: u32,
     /// Processor that it counts on; -1 for none.
     pub cpu: i32,
-    /// 0.
-    pub reserved: u32,
+    /// [`LOST`].
+    pub flags: u32,
     /// Times the thread began to run on a processor.
     pub switches: u64,
     /// Registers written when it began or ended to.

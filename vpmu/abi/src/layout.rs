@@ -244,7 +244,8 @@ pub struct VperfctrControl {
 pub struct PmcState {
     /// Hardware counter number.
     pub map: u32,
-    /// Low 32 bits of the hardware counter when the current period began.
+    /// Low 32 bits of the hardware counter when the current period began; 0 for an a-mode counter where there is no
+    /// [`feature::RDPMC`] to read that counter by.
     pub start: u32,
     /// Total up to the current period.
     pub sum: u64,
@@ -312,3 +313,18 @@ const _: () = {
     assert!(size_of::<CpuState>() == 312 && offset_of!(CpuState, tsc_sum) == 16);
     assert!(offset_of!(CpuState, pmc) == 24 && size_of::<PmcState>() == 16);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::cstatus;
+
+    /// Bit 31, and a byte each for i-mode counters, for all counters and for a-mode counters.
+    #[test]
+    fn cstatus_has_a_field_for_each_number() {
+        assert_eq!(cstatus(false, 0, 0), 0);
+        assert_eq!(cstatus(true, 0, 0), 0x8000_0000);
+        assert_eq!(cstatus(false, 3, 0), 0x0000_0303);
+        assert_eq!(cstatus(true, 1, 2), 0x8002_0301);
+        assert_eq!(cstatus(false, 0, 18), 0x0012_1200);
+    }
+}

@@ -16,7 +16,7 @@ pub const PAGE_SIZE: u64 = 4096;
 pub fn vcpu(model: Model, capacity: usize, table: &Arc<ControlTable>) -> VirtualPmu<SimPmu> {
     let config = PmuConfig {
         model,
-        host: HostFamily::Amd,
+        host: HostFamily::K8.processor(),
         core_khz: 2_000_000,
         msr_door: true,
         rdpmc_faults: true,

@@ -4,7 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use perfctr_abi::door;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
-use vpmu::{ControlTable, MsrOutcome};
+use vpmu::sim::SimPmu;
+use vpmu::{ControlTable, MsrOutcome, VirtualPmu};
 use vpmu_fuzz::input::Input;
 use vpmu_fuzz::ledger::Ledger;
 use vpmu_fuzz::{PAGE_SIZE, vcpu};
@@ -35,6 +36,13 @@ fn msr(input: &mut Input<'_>) -> u32 {
     }
 }
 
+/// Whether some counter counts what the guest's kernel executes, an access to a register too: it may not read the same twice.
+fn counts_itself(pmu: &mut VirtualPmu<SimPmu>, msr: u32) -> bool {
+    let before = pmu.snapshot().emulated;
+    pmu.rdmsr(msr);
+    pmu.snapshot().emulated != before
+}
+
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let mem = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), PAGE_SIZE as usize)]).expect("little");
@@ -49,7 +57,7 @@ fuzz_target!(|data: &[u8]| {
                 assert!(!matches!(outcome, MsrOutcome::Value(_)));
                 // What faults changes nothing; what is nobody's is so in both directions.
                 let after = pmu.rdmsr(msr);
-                if outcome == MsrOutcome::GpFault {
+                if outcome == MsrOutcome::GpFault && !counts_itself(&mut pmu, msr) {
                     assert_eq!(before, after, "{msr:#x}");
                 }
                 assert_eq!(outcome == MsrOutcome::NotMine, before == MsrOutcome::NotMine, "{msr:#x}");
@@ -58,7 +66,8 @@ fuzz_target!(|data: &[u8]| {
                 let msr = msr(&mut input);
                 let once = pmu.rdmsr(msr);
                 assert_ne!(once, MsrOutcome::Handled);
-                assert_eq!(once, pmu.rdmsr(msr), "{msr:#x}: nothing happened");
+                let again = pmu.rdmsr(msr);
+                assert!(once == again || counts_itself(&mut pmu, msr), "{msr:#x}: nothing happened");
             }
             6..8 => {
                 let work = input.work();

@@ -3,7 +3,8 @@
 //!
 //! Only EVNTSEL1 and PERFCTR1 (32 bits) work. PERFCTR0 is another name of the time-stamp counter, EVNTSEL0 can only
 //! be read. EVNTSEL1 has nine bits of event and nothing else: no privilege levels, no way to stop the counter, no
-//! interrupt. Its other bits do nothing.
+//! interrupt. Its other bits do nothing; after boot some of them are set, and the event is internal clocks (perfctr,
+//! `vc3_clear_counters`).
 
 use perfctr_abi::layout::{CpuControl, cpu_type, feature};
 
@@ -39,19 +40,22 @@ const REGISTERS: P6Registers = P6Registers {
     write: CounterWrite::Full,
     evntsel_valid: EVENT as u64,
     evntsel_ignored: 0xFFFF_FFFF & !(EVENT as u64),
+    evntsel_reset: 0x0007_0079,
     evntsel_first_only: 0,
     enable: Enable::Always,
     fixed: None,
     global: None,
     capabilities: None,
-    // The event of EVNTSEL0 is internal clocks, at every privilege level.
-    constant: &[(0x186, 0x0007_0079)],
+    // The event of EVNTSEL0 is internal clocks, as it should be of the time-stamp counter. What its other bits hold is
+    // written nowhere.
+    constant: &[(0x186, INTERNAL_CLOCKS)],
     tsc: Some(0xC1),
 };
 
+const INTERNAL_CLOCKS: u64 = 0x079;
+
 const EVENTS: &Encodings = &[
-    // Internal clocks
-    (0x079, Event::Cycles),
+    (INTERNAL_CLOCKS, Event::Cycles),
     // Instructions executed
     (0x0C0, Event::Instructions),
 ];

@@ -131,6 +131,7 @@ const fn registers(version: &Version) -> P6Registers {
         write: CounterWrite::SignExtended32,
         evntsel_valid: 0xFFFF_FFFF & !(if any_thread { 0 } else { 1 << 21 }),
         evntsel_ignored: 0,
+        evntsel_reset: 0,
         evntsel_first_only: 0,
         enable: Enable::Own,
         fixed: if version.fixed == 0 {
@@ -182,11 +183,16 @@ const EVENTS: &Encodings = &[
 
 /// What the fixed counters count, by number.
 const FIXED: [Event; 3] = [Event::Instructions, Event::Cycles, Event::ReferenceCycles];
+/// Event and unit mask of a general counter's select.
+const EVENT_AND_MASK: u64 = 0xFFFF;
 /// `select.evntsel` of a fixed counter: OS, USR.
 const FIXED_OS: u64 = 1;
 const FIXED_USR: u64 = 2;
 
-pub(super) fn host_event(select: Select, host: HostFamily) -> Option<HostEvent> {
+/// On Intel's hosts the architectural events are the same on every processor, and so are the modifiers, which the architecture
+/// defines too. All others are of one microarchitecture, so they are counted for a guest that is told the host's
+/// `own` identity; the model number that other guests are told promises none.
+pub(super) fn host_event(select: Select, host: HostFamily, own: bool) -> Option<HostEvent> {
     if let Some(number) = select.fixed {
         let config = FIXED.get(usize::from(number))?.on(host)?;
         let level = |bit| select.evntsel & bit != 0;
@@ -194,7 +200,8 @@ pub(super) fn host_event(select: Select, host: HostFamily) -> Option<HostEvent> 
     }
     let what = select.evntsel & WHAT;
     let config = match host {
-        HostFamily::Intel => what,
+        HostFamily::Intel if own || ARCHITECTURAL_EVENTS.contains(&(what & EVENT_AND_MASK)) => what,
+        HostFamily::Intel => return None,
         _ => find(EVENTS, what)?.on(host)?,
     };
     Some(event(select, config))
@@ -227,31 +234,25 @@ mod tests {
 
     #[test]
     fn the_leaf_leaves_out_what_the_host_cannot_count() {
-        let on = |model: Model, host| model.cpuid(host).architectural.unwrap();
+        let on = |model: Model, host: HostFamily| model.cpuid(host.processor()).architectural.unwrap();
         // LLC events, reference cycles, and the fixed counter for the latter.
         assert_eq!(on(Model::IntelV5, HostFamily::Zen), [0x0730_0805, 0b1_1100, 3, 0x8602]);
         assert_eq!(on(Model::IntelV5, HostFamily::Zen2), [0x0730_0805, 0b1_1100, 7, 0x8603]);
         assert_eq!(on(Model::IntelV4, HostFamily::Intel), [0x0730_0404, 0, 0, 0x603]);
         assert_eq!(on(Model::IntelV1, HostFamily::Other), [0x0728_0201, 0x7F, 0, 0]);
-        assert_eq!(Model::AmdV2.cpuid(HostFamily::Zen), Model::AmdV2.facts().cpuid);
-    }
-
-    #[test]
-    fn intel_hosts_get_the_event_as_it_is() {
-        let event = host_event(Select::general(u64::MAX), HostFamily::Intel);
-        assert_eq!(event, Some(HostEvent { config: 0xFF84_FFFF, usr: true, os: true }));
+        assert_eq!(Model::AmdV2.cpuid(HostFamily::Zen.processor()), Model::AmdV2.facts().cpuid);
     }
 
     #[test]
     fn amd_hosts_know_four_events_and_the_fixed_counters() {
         for (guest, config) in [(0x3C, 0x76), (0xC0, 0xC0), (0xC4, 0xC2), (0xC5, 0xC3)] {
-            let event = host_event(Select::general(0x0042_0000 | guest), HostFamily::Amd);
+            let event = host_event(Select::general(0x0042_0000 | guest), HostFamily::Amd, false);
             assert_eq!(event, Some(HostEvent { config, usr: false, os: true }));
         }
         for other in [0x013C, 0x412E, 0x0300, 1 << 18 | 0xC4, 1 << 24 | 0xC0] {
-            assert_eq!(host_event(Select::general(0x0042_0000 | other), HostFamily::Zen2), None);
+            assert_eq!(host_event(Select::general(0x0042_0000 | other), HostFamily::Zen2, false), None);
         }
-        let fixed = |number, control, host| host_event(Select::fixed(number, control), host);
+        let fixed = |number, control, host| host_event(Select::fixed(number, control), host, false);
         let event = |config, usr, os| Some(HostEvent { config, usr, os });
         assert_eq!(fixed(0, 0xB, HostFamily::Amd), event(0xC0, true, true));
         assert_eq!(fixed(1, 0x2, HostFamily::Amd), event(0x76, true, false));

@@ -165,7 +165,7 @@ mod tests {
 
     fn event(model: Model, half: u64, counter: u8) -> Option<HostEvent> {
         let select = Select { counter: Some(counter), ..Select::general(half) };
-        model.host_event(select, HostFamily::Amd)
+        model.host_event(select, HostFamily::Amd.processor())
     }
 
     #[test]

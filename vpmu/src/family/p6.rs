@@ -46,6 +46,7 @@ const REGISTERS: P6Registers = P6Registers {
     // Bit 21 is reserved, 19 is pin control.
     evntsel_valid: 0xFFFF_FFFF & !(1 << 21),
     evntsel_ignored: 0,
+    evntsel_reset: 0,
     evntsel_first_only: ENABLE as u64,
     enable: Enable::First,
     fixed: None,

@@ -32,8 +32,11 @@ pub(super) fn event(select: Select, config: u64) -> HostEvent {
 
 /// The rules, in order: the number of counters (EINVAL); then for each counter its map (EINVAL), the upper half of
 /// the event select where there is one (EINVAL), reserved bits (EPERM), enable bit (EINVAL; P6's counter 1: EPERM
-/// if set), privilege levels (EINVAL), interrupt bit (EINVAL). A rule of our own comes last: a fixed counter that is
-/// told to count another event than its own (EINVAL), which the driver ignored.
+/// if set), privilege levels (EINVAL), interrupt bit (EINVAL). Two rules of our own: a fixed counter that is
+/// told to count another event than its own (EINVAL), which the driver ignored; and, when all else is right, P6's
+/// counter 1 without counter 0 (EINVAL). "The global enable bit (22) in EVNTSEL0 must be set" for that counter to count (SDM
+/// volume 3B, 20.6.8.1), and nothing but counter 0's select sets it: the driver took such a control, and the
+/// counter stood still, or ran if another state had left the bit set.
 pub(super) fn check(
     control: &CpuControl,
     facts: &Facts,
@@ -78,6 +81,9 @@ pub(super) fn check(
         if map & FIXED_COUNTER != 0 && !intel::names_fixed(map & !FIXED_COUNTER, evntsel) {
             return Err(ControlError::NotItsEvent(i));
         }
+    }
+    if registers.enable == Enable::First && used != 0 && used & 1 == 0 {
+        return Err(ControlError::NotEnabled(0));
     }
     Ok(())
 }
@@ -153,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn both_counters_of_a_p6_are_valid_in_any_order_and_each_alone() {
+    fn both_counters_of_a_p6_are_valid_in_any_order_and_the_first_alone() {
         for model in FIRST {
             assert!(model.check(&p6(2, 0)).is_ok());
             assert!(model.check(&p6(1, 1)).is_ok());
@@ -162,7 +168,8 @@ mod tests {
             control.evntsel[..2].copy_from_slice(&[VALID & !ENABLE, VALID]);
             assert!(model.check(&control).is_ok());
             control.nractrs = 1;
-            assert!(model.check(&control).is_ok());
+            assert_eq!(model.check(&control).unwrap_err(), ControlError::NotEnabled(0), "counter 1 alone");
+            assert!(model.check(&p6(1, 0)).is_ok());
         }
     }
 

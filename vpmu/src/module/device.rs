@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
 use perfctr_abi::host_module::{
-    ARM, ATTACH, Arm, Attach, DEVICE, INFO, Info, LOAD, Load, MAX_COUNTERS, VERSION,
+    ARM, ATTACH, Arm, Attach, DEVICE, EMULATED, INFO, Info, LOAD, Load, MAX_COUNTERS, VERSION,
 };
 
 use super::global;
@@ -16,26 +16,36 @@ use crate::snapshot::HardwareCounts;
 
 /// The counters of the thread that attached them; a trait, so that tests can do without the module.
 pub trait Counters: Sized {
+    /// Without a thread yet.
+    fn open() -> io::Result<Self>;
     /// Attach the calling thread.
-    fn attach(signal: libc::c_int) -> io::Result<Self>;
+    fn attach(&mut self, signal: libc::c_int) -> io::Result<()>;
     /// Program a counter.
     fn load(&mut self, counter: u32, evntsel: u64) -> io::Result<()>;
     /// Set its alarm.
     fn arm(&mut self, counter: u32, after: u64) -> io::Result<()>;
-    /// What it has counted since it was loaded.
-    fn now(&self, counter: usize) -> u64;
+    /// What it has counted since it was loaded; `None`: the counters were taken away.
+    fn now(&self, counter: usize) -> Option<u64>;
+    /// They were taken away, and it takes another attachment to count again.
+    fn is_lost(&self) -> bool;
+    /// Whether what KVM executes in the guest's place counts.
+    fn counts_emulated(&self) -> bool;
     /// What all that cost.
     fn hardware(&self) -> HardwareCounts;
 }
 
-/// An open `/dev/perfctr-host` with a thread.
+/// The ioctls of a vCPU's thread.
+pub const IOCTLS: [u32; 4] = [ATTACH, INFO, LOAD, ARM];
+
+/// An open `/dev/perfctr-host`, with a thread once that counts.
 #[derive(Debug)]
 pub struct Device {
-    page: StatePage,
+    page: Option<StatePage>,
     file: File,
+    emulated: bool,
 }
 
-/// An open `/dev/perfctr-host` without a thread: as long as it is open, the counters stay with the module.
+/// An open `/dev/perfctr-host` without a thread: the module stays loaded. The counters are taken when counting begins.
 #[derive(Debug)]
 pub struct Hold {
     info: Info,
@@ -67,6 +77,12 @@ pub enum OpenError {
     /// ENODEV.
     #[error("this processor cannot count guests alone")]
     NoGuestOnly,
+    /// EOPNOTSUPP: KVM's vPMU is a mediated one.
+    #[error("KVM loads and stores all counters itself on this host (its parameter enable_mediated_pmu)")]
+    Mediated,
+    /// EPERM, with the module's parameter `enabled` off.
+    #[error("root has switched perfctr_host's counting off")]
+    Off,
     /// EIO: the host is a virtual machine, whose hypervisor gives it registers and no counters.
     #[error("this host's counters do not count: its hypervisor keeps them")]
     Still,
@@ -78,13 +94,14 @@ pub enum OpenError {
     Os(#[from] io::Error),
 }
 
-/// Take the host's counters for the module, if it has not got them already.
+/// Find out whether the module can count here and now. That takes the counters from nobody: counting does.
 ///
 /// # Errors
-/// Why they cannot be had.
+/// Why it cannot.
 pub fn hold() -> Result<Hold, OpenError> {
     let file = open().map_err(|e| match open_error(e) {
         OpenError::Busy if global::is_on() => OpenError::Global,
+        OpenError::NotAllowed if is_off() => OpenError::Off,
         error => error,
     })?;
     let mut info = Info::default();
@@ -100,6 +117,12 @@ pub fn hold() -> Result<Hold, OpenError> {
     Ok(Hold { info, _file: file })
 }
 
+/// Whether root has taken the counters back.
+fn is_off() -> bool {
+    std::fs::read_to_string("/sys/module/perfctr_host/parameters/enabled")
+        .is_ok_and(|text| text.trim() == "N")
+}
+
 fn open() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(DEVICE)
 }
@@ -110,6 +133,7 @@ fn open_error(error: io::Error) -> OpenError {
         Some(libc::EACCES | libc::EPERM) => OpenError::NotAllowed,
         Some(libc::EBUSY) => OpenError::Busy,
         Some(libc::ENODEV) => OpenError::NoGuestOnly,
+        Some(libc::EOPNOTSUPP) => OpenError::Mediated,
         Some(libc::EIO) => OpenError::Still,
         _ => OpenError::Os(error),
     }
@@ -124,11 +148,20 @@ pub(super) fn ioctl<T>(file: &File, number: u32, argument: &mut T) -> io::Result
 }
 
 impl Counters for Device {
-    fn attach(signal: libc::c_int) -> io::Result<Self> {
-        let file = open()?;
-        ioctl(&file, ATTACH, &mut Attach { signo: signal, reserved: 0 })?;
-        let page = StatePage::map(file.as_fd())?;
-        Ok(Self { page, file })
+    fn open() -> io::Result<Self> {
+        Ok(Self { page: None, file: open()?, emulated: false })
+    }
+
+    fn attach(&mut self, signal: libc::c_int) -> io::Result<()> {
+        ioctl(&self.file, ATTACH, &mut Attach { signo: signal, reserved: 0 })?;
+        if self.page.is_none() {
+            self.page = Some(StatePage::map(self.file.as_fd())?);
+        }
+        // Asked now, for KVM may have been loaded since.
+        let mut info = Info::default();
+        ioctl(&self.file, INFO, &mut info)?;
+        self.emulated = info.flags & EMULATED != 0;
+        Ok(())
     }
 
     fn load(&mut self, counter: u32, evntsel: u64) -> io::Result<()> {
@@ -139,12 +172,20 @@ impl Counters for Device {
         ioctl(&self.file, ARM, &mut Arm { counter, reserved: 0, after })
     }
 
-    fn now(&self, counter: usize) -> u64 {
-        self.page.read(counter)
+    fn now(&self, counter: usize) -> Option<u64> {
+        self.page.as_ref()?.read(counter)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.page.as_ref().is_some_and(StatePage::is_lost)
+    }
+
+    fn counts_emulated(&self) -> bool {
+        self.emulated
     }
 
     fn hardware(&self) -> HardwareCounts {
-        self.page.hardware()
+        self.page.as_ref().map(StatePage::hardware).unwrap_or_default()
     }
 }
 
@@ -159,6 +200,7 @@ mod tests {
         assert!(matches!(of(libc::EACCES), OpenError::NotAllowed));
         assert!(matches!(of(libc::EBUSY), OpenError::Busy));
         assert!(matches!(of(libc::ENODEV), OpenError::NoGuestOnly));
+        assert!(matches!(of(libc::EOPNOTSUPP), OpenError::Mediated));
         assert!(matches!(of(libc::EIO), OpenError::Still));
         assert!(matches!(of(libc::EMFILE), OpenError::Os(_)));
     }

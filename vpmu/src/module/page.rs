@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use perfctr_abi::host_module::{MAX_COUNTERS, Pmc, State};
+use perfctr_abi::host_module::{LOST, MAX_COUNTERS, Pmc, State};
 
 use crate::rdpmc::rdpmc;
 use crate::snapshot::HardwareCounts;
@@ -34,7 +34,8 @@ impl StatePage {
 
     /// What a counter has counted since it was loaded. The kernel changes the page on this processor, between two of
     /// our instructions: so two equal readings of `seq` enclose a consistent set.
-    pub(super) fn read(&self, counter: usize) -> u64 {
+    /// `None`: the counters were taken away meanwhile.
+    pub(super) fn read(&self, counter: usize) -> Option<u64> {
         let state = self.0.as_ptr();
         let counter = counter.min(MAX_COUNTERS - 1);
         loop {
@@ -45,14 +46,21 @@ impl StatePage {
                 let seq = (&raw const (*state).seq).read_volatile();
                 compiler_fence(Ordering::SeqCst);
                 let width = (&raw const (*state).width).read_volatile();
+                let flags = (&raw const (*state).flags).read_volatile();
                 let pmc = (&raw const (*state).pmc[counter]).read_volatile();
                 let now = if pmc.map == 0 { pmc.start } else { rdpmc(pmc.map - 1) };
                 compiler_fence(Ordering::SeqCst);
                 if (&raw const (*state).seq).read_volatile() == seq {
-                    return count(pmc, now, width);
+                    return (flags & LOST == 0).then(|| count(pmc, now, width));
                 }
             }
         }
+    }
+
+    /// The counters were taken away.
+    pub(super) fn is_lost(&self) -> bool {
+        // SAFETY: as in `read`.
+        unsafe { (&raw const (*self.0.as_ptr()).flags).read_volatile() & LOST != 0 }
     }
 
     pub(super) fn hardware(&self) -> HardwareCounts {

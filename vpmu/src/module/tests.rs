@@ -8,6 +8,8 @@ thread_local! {
     /// What the fake was told, and how it answers the next load.
     static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static ANSWER: Cell<Option<i32>> = const { Cell::new(None) };
+    static REFUSAL: Cell<Option<i32>> = const { Cell::new(None) };
+    static LOST: Cell<bool> = const { Cell::new(false) };
 }
 
 fn tell(what: String) {
@@ -21,9 +23,17 @@ fn told() -> Vec<String> {
 struct Fake;
 
 impl Counters for Fake {
-    fn attach(signal: libc::c_int) -> io::Result<Self> {
-        tell(format!("attach {signal}"));
+    fn open() -> io::Result<Self> {
         Ok(Self)
+    }
+
+    fn attach(&mut self, signal: libc::c_int) -> io::Result<()> {
+        if let Some(errno) = REFUSAL.take() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        tell(format!("attach {signal}"));
+        LOST.set(false);
+        Ok(())
     }
 
     fn load(&mut self, counter: u32, evntsel: u64) -> io::Result<()> {
@@ -36,8 +46,16 @@ impl Counters for Fake {
         Ok(())
     }
 
-    fn now(&self, counter: usize) -> u64 {
-        100 + counter as u64
+    fn now(&self, counter: usize) -> Option<u64> {
+        (!LOST.get()).then_some(100 + counter as u64)
+    }
+
+    fn is_lost(&self) -> bool {
+        LOST.get()
+    }
+
+    fn counts_emulated(&self) -> bool {
+        true
     }
 
     fn hardware(&self) -> HardwareCounts {
@@ -46,7 +64,7 @@ impl Counters for Fake {
 }
 
 fn pmu(family: HostFamily) -> ModulePmu<Fake> {
-    let info = Info { version: 1, counters: 4, width: 48, reserved: 0, evntsel: 0xF_FF87_FFFF };
+    let info = Info { version: 2, counters: 4, width: 48, flags: 0, evntsel: 0xF_FF87_FFFF };
     ModulePmu::with(info, family, 40)
 }
 
@@ -103,6 +121,33 @@ fn what_cannot_count_is_refused_and_the_slot_is_empty() {
         assert!(outcome.is_err());
         assert_eq!(zen.now(0), None);
     }
+    told();
+}
+
+#[test]
+fn counters_that_root_has_taken_back_count_nothing_until_they_can_be_had_again() {
+    let mut pmu = pmu(HostFamily::Amd);
+    pmu.load(0, CYCLES).unwrap();
+    pmu.load(1, CYCLES).unwrap();
+    LOST.set(true);
+    assert_eq!((pmu.now(0), pmu.now(1)), (None, None));
+    for errno in [libc::EBUSY, libc::EPERM] {
+        REFUSAL.set(Some(errno));
+        assert!(matches!(pmu.load(0, CYCLES), Err(LoadError::Busy)));
+        assert_eq!((pmu.now(0), pmu.now(1)), (None, None));
+    }
+    told();
+    pmu.load(0, CYCLES).unwrap();
+    assert_eq!(told(), ["attach 40", "load 0 0x10076"]);
+    assert_eq!((pmu.now(0), pmu.now(1)), (Some(100), None), "the other slot has to be loaded anew");
+}
+
+#[test]
+fn whether_kvms_instructions_count_is_asked_when_counting_begins() {
+    let mut pmu = pmu(HostFamily::Amd);
+    assert!(!pmu.counts_emulated());
+    pmu.load(0, CYCLES).unwrap();
+    assert!(pmu.counts_emulated());
     told();
 }
 

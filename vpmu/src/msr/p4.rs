@@ -19,6 +19,8 @@ const FIRST_ESCR: u32 = 0x3A0;
 const ESCRS: usize = 0x3E2 - 0x3A0;
 /// ESCR bits 0 and 1: the other thread, which there is not.
 const OTHER_THREAD: u32 = 0b11;
+/// Bit 24 of PEBS_ENABLE: replay tagging.
+const UOP_TAG: u64 = 1 << 24;
 /// What of a CCCR does not say what is counted.
 const NOT_EVENT: u32 =
     cccr::CASCADE | cccr::EXTENDED_CASCADE | cccr::OVF_PMI_T0 | cccr::OVF_PMI_T1 | cccr::OVF;
@@ -123,7 +125,7 @@ impl P4File {
             }
             Register::Cccr(i) => self.write_cccr(i, value as u32, context),
             Register::Escr(i) => self.write_escr(i, value as u32, context),
-            Register::Replay(i, _) => self.replay[i] = value,
+            Register::Replay(i, _) => self.write_replay(i, value, context),
         }
         MsrOutcome::Handled
     }
@@ -152,6 +154,19 @@ impl P4File {
         }
     }
 
+    /// Whether replays are tagged is part of what every counter counts.
+    fn write_replay<H: HostPmu>(&mut self, index: usize, value: u64, context: &mut Context<'_, H>) {
+        let before = self.tags_replays();
+        self.replay[index] = value;
+        if self.tags_replays() != before {
+            (0..COUNTERS).for_each(|i| self.apply(i, context));
+        }
+    }
+
+    fn tags_replays(&self) -> bool {
+        self.replay[0] & UOP_TAG != 0
+    }
+
     /// Which ESCR counter `i` uses.
     fn escr_of(&self, i: usize) -> Option<usize> {
         let number = self.registers.escr_of[i][(self.cccr[i] >> cccr::ESCR_SELECT & 7) as usize];
@@ -162,7 +177,8 @@ impl P4File {
         // As it reads while it counts, so that switching it off and on again changes nothing.
         let what = self.cccr[i] & !NOT_EVENT | cccr::ENABLE;
         let escr = self.escr_of(i).map_or(0, |index| self.escr[index] & !OTHER_THREAD);
-        let select = Select { counter: Some(i as u8), escr, ..Select::general(what.into()) };
+        let (counter, replay) = (Some(i as u8), self.tags_replays());
+        let select = Select { counter, escr, replay, ..Select::general(what.into()) };
         let alarm = self.cccr[i] & cccr::OVF_PMI_T0 != 0 || self.waiting_for(i) != 0;
         let keep = context.period.slots() | slots_of_others(self.counters.iter(), i);
         let seen = self.counters[i].apply(self.is_enabled(i), select, alarm, keep, context);

@@ -36,6 +36,9 @@ pub(crate) struct P6File {
     global_control: u64,
     global_status: u64,
     pmi: bool,
+    /// A register has been accessed since reset. Until then no counter needs to count: those that cannot be stopped
+    /// begin with the first access, and what they hold by then nobody can foretell.
+    begun: bool,
 }
 
 /// Which register an MSR is.
@@ -64,12 +67,20 @@ impl P6File {
         Self {
             registers,
             general: [const { 0 }; GENERAL].map(|_| Counter::new(width)),
-            evntsel: [0; GENERAL],
+            evntsel: [registers.evntsel_reset; GENERAL],
             fixed: [const { 0 }; FIXED].map(|_| Counter::new(fixed_width)),
             fixed_control: 0,
             global_control: registers.global.map_or(0, |global| global.control_reset),
             global_status: 0,
             pmi: false,
+            begun: false,
+        }
+    }
+
+    /// The first access since reset is on the vCPU's thread, as every other.
+    fn begin<H: HostPmu>(&mut self, context: &mut Context<'_, H>) {
+        if !std::mem::replace(&mut self.begun, true) && self.registers.enable == Enable::Always {
+            (0..self.general_count()).for_each(|i| self.apply_general(i, context));
         }
     }
 
@@ -125,6 +136,7 @@ impl P6File {
 
     pub(super) fn read<H: HostPmu>(&mut self, msr: u32, context: &mut Context<'_, H>) -> MsrOutcome {
         let Some(register) = self.find(msr) else { return MsrOutcome::NotMine };
+        self.begin(context);
         MsrOutcome::Value(match register {
             Register::Evntsel(i) => self.evntsel[i],
             Register::Counter(i, _) => self.read_general(i, context),
@@ -149,6 +161,7 @@ impl P6File {
         context: &mut Context<'_, H>,
     ) -> MsrOutcome {
         let Some(register) = self.find(msr) else { return MsrOutcome::NotMine };
+        self.begin(context);
         let value = match register {
             Register::GlobalControl | Register::GlobalClear(_) | Register::GlobalSet
                 if self.is_forgiving() =>
@@ -231,7 +244,7 @@ impl P6File {
         }
         let value = value & !registers.evntsel_ignored;
         let changed = self.evntsel[i] ^ value;
-        if changed == 0 && registers.enable != Enable::Always {
+        if changed == 0 {
             context.counts.unchanged += 1;
             return MsrOutcome::Handled;
         }
@@ -266,7 +279,7 @@ impl P6File {
         let enabled = self.general_enabled(i);
         // As it reads while it counts, so that switching it off and on again changes nothing.
         let bit = if self.registers.enable == Enable::Own { ENABLE } else { 0 };
-        let select = Select::general(self.evntsel[i] | bit);
+        let select = Select::general(self.evntsel[i] & !self.registers.evntsel_ignored | bit);
         let keep = context.period.slots() | slots_of_others(self.counters(), i);
         let interrupt = self.evntsel[i] & INT != 0;
         let seen = self.general[i].apply(enabled, select, interrupt, keep, context);
@@ -344,6 +357,7 @@ impl P6File {
         fixed: bool,
         context: &mut Context<'_, H>,
     ) -> Option<u64> {
+        self.begin(context);
         if fixed {
             let i = Some(number as usize).filter(|&i| i < self.fixed_count())?;
             return Some(self.read_fixed(i, context));

@@ -16,6 +16,21 @@ use perf_event_open_sys::perf_event_open;
 use super::counter_page::{CounterPage, PageReading};
 use crate::host::{HostEvent, LONGEST_ALARM};
 
+/// perf_event_open's arguments behind the attributes: of this thread, on every processor, in no group, closed by exec.
+pub const EVENT_OF_THIS_THREAD: [u32; 4] = [0, u32::MAX, u32::MAX, PERF_FLAG_FD_CLOEXEC];
+/// fcntl's command that names this thread for an event's signal.
+pub const SIGNAL_OWNER: libc::c_int = F_SETOWN_EX;
+/// What is asked of events.
+pub const IOCTLS: [u32; 1] = [perf_event_open_sys::bindings::PERIOD];
+
+const F_SETOWN_EX: libc::c_int = 15;
+const F_SETSIG: libc::c_int = 10;
+
+/// fcntl's other commands with their values, by which an event sends `signal`.
+pub fn signal_commands(signal: libc::c_int) -> [[libc::c_int; 2]; 2] {
+    [[F_SETSIG, signal], [libc::F_SETFL, libc::O_ASYNC]]
+}
+
 /// A guest-only event of the thread that opened it.
 #[derive(Debug)]
 pub(super) struct Counter {
@@ -124,18 +139,15 @@ fn signal_this_thread(event: &File, signal: libc::c_int) -> io::Result<()> {
         kind: libc::c_int,
         pid: libc::pid_t,
     }
-    const F_SETOWN_EX: libc::c_int = 15;
-    const F_SETSIG: libc::c_int = 10;
     const F_OWNER_TID: libc::c_int = 0;
 
     // SAFETY: gettid takes nothing and cannot fail.
     let owner = Owner { kind: F_OWNER_TID, pid: unsafe { libc::gettid() } };
     let fd = event.as_raw_fd();
-    // SAFETY: `fd` is open; `owner` has the layout that F_SETOWN_EX reads; the other two take integers.
+    // SAFETY: `fd` is open; `owner` has the layout that F_SETOWN_EX reads; the others take integers.
     let done = unsafe {
-        libc::fcntl(fd, F_SETOWN_EX, &raw const owner) == 0
-            && libc::fcntl(fd, F_SETSIG, signal) == 0
-            && libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) == 0
+        libc::fcntl(fd, SIGNAL_OWNER, &raw const owner) == 0
+            && signal_commands(signal).iter().all(|[command, value]| libc::fcntl(fd, *command, *value) == 0)
     };
     if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

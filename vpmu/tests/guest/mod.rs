@@ -19,7 +19,7 @@ pub const PAGES: u64 = 32;
 
 pub const CONFIG: PmuConfig = PmuConfig {
     model: Model::K8,
-    host: HostFamily::Amd,
+    host: HostFamily::K8.processor(),
     core_khz: 2_000_000,
     msr_door: true,
     rdpmc_faults: true,

@@ -1,5 +1,7 @@
 //! Processors' registers, written down a second time from their manuals.
 
+use vpmu::HostFamily;
+
 use super::What;
 
 /// Registers at regular distances.
@@ -84,13 +86,17 @@ pub struct Layout {
     pub values: &'static [(Row, Write)],
     pub select_valid: u64,
     pub select_ignored: u64,
+    /// What selects hold after reset.
+    pub select_reset: u64,
     pub fixed: Option<Fixed>,
     pub global: Option<Global>,
     /// `None`: the processor has no RDPMC.
     pub rdpmc_first: Option<u32>,
     /// Events: bits of a select, and what they count; `None`: the simulated host has nothing like it.
     pub events: &'static [(u64, Option<What>)],
-    /// The host is of the same make: it gets events with their unit masks.
+    /// The host. Its events are the simulated host's.
+    pub host: HostFamily,
+    /// The host is of the same generation: it gets events with their unit masks.
     pub native: bool,
     /// Registers that the guest has written before anything else and leaves alone.
     pub setup: &'static [(u32, u64)],
@@ -115,6 +121,14 @@ const AMD_EVENTS: &[(u64, Option<What>)] = &[
     (0x03C2, Some(What::Branches)),
     (0x0176, Some(What::Cycles)),
     (0x41, None),
+];
+/// Those that a host of another generation has too.
+const AMD_EVENTS_ELSEWHERE: &[(u64, Option<What>)] = &[
+    (0xC0, Some(What::Instructions)),
+    (0xC2, Some(What::Branches)),
+    (0x76, Some(What::Cycles)),
+    (0xC3, Some(What::Mispredicted)),
+    (0x01C0, None),
 ];
 const P6_EVENTS: &[(u64, Option<What>)] = &[
     (0xC0, Some(What::Instructions)),
@@ -147,10 +161,12 @@ const K7: Layout = Layout {
     values: &[(row(0xC001_0004, 1, 4), Write::All)],
     select_valid: 0xFFDF_FFFF,
     select_ignored: !0xFFDF_FFFF,
+    select_reset: 0,
     fixed: None,
     global: None,
     rdpmc_first: Some(0),
     events: AMD_EVENTS,
+    host: HostFamily::K7,
     native: true,
     setup: &[],
     perfctr: (4, true),
@@ -158,14 +174,20 @@ const K7: Layout = Layout {
     tsc: None,
     constants: &[],
 };
-const FAM10H: Layout =
-    Layout { name: "fam10h", select_valid: 0xF_FFD7_FFFF, select_ignored: !0xF_FFD7_FFFF, ..K7 };
+const FAM10H: Layout = Layout {
+    name: "fam10h",
+    select_valid: 0xF_FFD7_FFFF,
+    select_ignored: !0xF_FFD7_FFFF,
+    host: HostFamily::Fam10h,
+    ..K7
+};
 /// APM volume 2, 13.2.
 const AMD_CORE: Layout = Layout {
     name: "amd-core",
     counters: 6,
     selects: &[row(0xC001_0200, 2, 6), row(0xC001_0000, 1, 4)],
     values: &[(row(0xC001_0201, 2, 6), Write::All), (row(0xC001_0004, 1, 4), Write::All)],
+    host: HostFamily::Zen2,
     ..FAM10H
 };
 const AMD_V2: Layout = Layout {
@@ -180,6 +202,7 @@ const AMD_V2: Layout = Layout {
         in_use: None,
         forgiving: true,
     }),
+    host: HostFamily::Zen4,
     ..AMD_CORE
 };
 
@@ -194,6 +217,7 @@ const P6: Layout = Layout {
     select_valid: 0xFFDF_FFFF,
     select_ignored: 0,
     events: P6_EVENTS,
+    host: HostFamily::Amd,
     native: false,
     perfctr: (2, true),
     ..K7
@@ -247,7 +271,8 @@ const V5: Layout = Layout {
     ..V4
 };
 
-/// Its datasheet, appendix A.
+/// Its datasheet, appendix A. What EVNTSEL1 holds after boot is in perfctr's driver alone: `wrmsr(MSR_P6_EVNTSEL0+1,
+/// 0x00070079)`, "Not documented, but seems to be default after boot".
 const C3: Layout = Layout {
     name: "c3",
     width: 32,
@@ -257,11 +282,12 @@ const C3: Layout = Layout {
     values: &[(row(0xC2, 1, 1), Write::All)],
     select_valid: 0x1FF,
     select_ignored: 0xFFFF_FE00,
+    select_reset: 0x0007_0079,
     rdpmc_first: Some(1),
     events: &[(0xC0, Some(What::Instructions)), (0x79, Some(What::Cycles)), (0x44, None)],
     perfctr: (1, false),
     tsc: Some(0xC1),
-    constants: &[(0x186, 0x0007_0079)],
+    constants: &[(0x186, 0x79)],
     ..P6
 };
 
@@ -349,7 +375,15 @@ const P4: Layout = Layout {
 
 pub static LAYOUTS: &[Layout] = &[
     K7,
-    Layout { name: "k8", ..K7 },
+    Layout { name: "k8", host: HostFamily::K8, ..K7 },
+    Layout { name: "k8", host: HostFamily::Zen4, native: false, events: AMD_EVENTS_ELSEWHERE, ..K7 },
+    Layout {
+        name: "amd-v2",
+        host: HostFamily::Fam10h,
+        native: false,
+        events: AMD_EVENTS_ELSEWHERE,
+        ..AMD_V2
+    },
     FAM10H,
     AMD_CORE,
     AMD_V2,

@@ -67,6 +67,11 @@ pub enum What {
     Mispredicted,
 }
 
+/// Of the guest's kernel.
+pub const ONE_INSTRUCTION: Work =
+    Work { user: NOTHING, kernel: Executed { instructions: 1, ..NOTHING }, tsc: 0 };
+const NOTHING: Executed = Executed { cycles: 0, instructions: 0, branches: 0, mispredicted: 0 };
+
 /// What `what` counts of `work`, at these privilege levels, `times` for each one.
 pub fn counted(what: What, usr: bool, os: bool, times: u64, work: &Work) -> u64 {
     let of = |executed: &Executed| match what {

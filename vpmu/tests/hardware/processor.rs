@@ -6,7 +6,7 @@ use vpmu::sim::Work;
 
 use super::layout::{Layout, Selects, Write};
 use super::select::{CCCR_OVF, ENABLE, INT, Key, fixed_key};
-use super::{Register, counted};
+use super::{ONE_INSTRUCTION, Register, What, counted};
 
 #[derive(Clone, Debug)]
 pub struct Processor {
@@ -24,7 +24,8 @@ pub struct Processor {
     /// Something that could interrupt has been switched on.
     pub interrupts_ever: bool,
     pub tsc: u64,
-    /// A select was written. Before that counters that cannot be switched off stand still too.
+    /// A select was written. Before that counters that cannot be switched off stand still too; those of the C3 until any
+    /// register was accessed.
     selected: bool,
 }
 
@@ -42,7 +43,7 @@ impl Processor {
         let fixed = layout.fixed.map_or(0, |fixed| fixed.counters.count as usize);
         Self {
             layout,
-            select: vec![0; layout.counters],
+            select: vec![layout.select_reset; layout.counters],
             general: vec![Register::new(0, layout.width); layout.counters],
             fixed_control: 0,
             fixed: vec![Register::new(0, layout.fixed.map_or(1, |fixed| fixed.width)); fixed],
@@ -59,6 +60,11 @@ impl Processor {
     /// As after reset; what was counted stays counted.
     pub fn reset(&mut self) {
         *self = Self { totals: std::mem::take(&mut self.totals), tsc: self.tsc, ..Self::new(self.layout) };
+    }
+
+    /// A register of this processor was accessed.
+    pub fn touch(&mut self) {
+        self.selected |= self.layout.layout == Selects::Event;
     }
 
     fn globally_on(&self, bit: usize) -> bool {
@@ -81,10 +87,25 @@ impl Processor {
 
     pub fn execute(&mut self, work: &Work) {
         self.tsc += work.tsc;
+        self.count(work, |_, _, _| true, |_| true);
+    }
+
+    /// The hypervisor has executed one instruction of the guest's kernel.
+    pub fn emulated(&mut self) {
+        self.count(&ONE_INSTRUCTION, Layout::counts_each_instruction, |what| what == What::Instructions);
+    }
+
+    fn count(
+        &mut self,
+        work: &Work,
+        general: impl Fn(&Layout, usize, u64) -> bool,
+        fixed: impl Fn(What) -> bool,
+    ) {
         let layout = self.layout;
         for i in 0..self.general.len() {
             let select = self.select[i];
             let on = self.selected && self.general_on(i);
+            let on = on && general(layout, i, select);
             let Some((what, times)) = layout.event(i, select).filter(|_| on) else { continue };
             let (usr, os) = layout.levels(i, select);
             let count = counted(what, usr, os, times, work);
@@ -98,7 +119,7 @@ impl Processor {
         for i in 0..self.fixed.len() {
             let control = self.fixed_control >> (4 * i) & 0xF;
             let what = layout.fixed.unwrap().what[i];
-            let Some(what) = what.filter(|_| self.fixed_on(i)) else { continue };
+            let Some(what) = what.filter(|what| self.fixed_on(i) && fixed(*what)) else { continue };
             let count = counted(what, control & 2 != 0, control & 1 != 0, 1, work);
             *self.totals.entry(fixed_key(i as u64, control & 3)).or_default() += count;
             let wraps = self.fixed[i].count(count);

@@ -9,6 +9,8 @@ pub const OS: u64 = 1 << 17;
 pub const USR: u64 = 1 << 16;
 /// Event, unit mask, edge, invert, counter mask.
 const WHAT: u64 = 0xFFFF | 1 << 18 | 1 << 23 | 0xFF00_0000;
+/// Where AMD has the upper bits of an event.
+const EVENT_HIGH: u64 = 0xF << 32;
 /// Pin control, which says nothing of counting.
 const PIN: u64 = 1 << 9;
 
@@ -111,12 +113,21 @@ impl Layout {
         match self.layout {
             // The simulated host knows no other modifiers than unit masks.
             _ if self.native => Some((find(select & 0xFF)?, (select >> 8 & 0xFF) + 1)),
-            Selects::Each | Selects::First => Some((find(select & WHAT)?, 1)),
+            Selects::Each | Selects::First => {
+                Some((find(select & (WHAT | EVENT_HIGH & self.select_valid))?, 1))
+            }
             Selects::Halves => Some((find(select & !(PIN | 0xC0))?, 1)),
-            Selects::Event | Selects::BareHalves => Some((find(select)?, 1)),
+            Selects::Event | Selects::BareHalves => Some((find(select & self.select_valid)?, 1)),
             Selects::Cccr if select & CCCR_MODIFIERS != 0 => None,
             Selects::Cccr => Some((escr_of(i, select >> 13 & 7)?.what, 1)),
         }
+    }
+
+    /// Whether counter `i` counts instructions whatever the processor does at the same time: those too that the hypervisor
+    /// executes in the guest's place.
+    pub fn counts_each_instruction(&self, i: usize, select: u64) -> bool {
+        let modified = self.native && select & (WHAT | 0xF << 32) & !0xFF != 0;
+        !modified && matches!(self.event(i, select), Some((What::Instructions, _)))
     }
 
     /// The part that says what counter `i` counts.
@@ -127,7 +138,7 @@ impl Layout {
                 let (usr, os) = self.levels(i, select);
                 cccr_key(i, select, escr_levels(usr, os))
             }
-            _ => select & !PIN,
+            _ => select & self.select_valid & !PIN,
         }
     }
 }

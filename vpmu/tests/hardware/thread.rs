@@ -5,7 +5,7 @@ use vpmu::sim::Work;
 
 use super::layout::{ESCRS, Layout, Selects, escr_event, escr_levels};
 use super::select::{ENABLE, INT, Key, OS, USR, cccr_key, fixed_key};
-use super::{Register, What, counted, sign_extended};
+use super::{ONE_INSTRUCTION, Register, What, counted, sign_extended};
 
 const U: u64 = USR;
 const O: u64 = OS;
@@ -17,7 +17,7 @@ type Wanted = (usize, u64, Option<i32>);
 const F: usize = 100;
 
 /// What threads ask for; a-mode counters come first. Controls are cut to what a processor has.
-pub const CONTROLS: [&[Wanted]; 14] = [
+pub const CONTROLS: [&[Wanted]; 15] = [
     &[],
     &[(0, U, None)],
     &[(0, U, None), (1, U, None)],
@@ -32,6 +32,8 @@ pub const CONTROLS: [&[Wanted]; 14] = [
     &[(4, U | O, Some(-20_000)), (1, O, Some(-3))],
     &[(F, U, None), (F + 1, U | O, None), (0, U, None)],
     &[(F, U | O, None), (0, U, None), (F + 1, U, Some(-70))],
+    // Every event overflows.
+    &[(0, U, None), (0, U, Some(-1)), (2, U | O, Some(-1))],
 ];
 
 /// An i-mode counter besides its sum.
@@ -147,19 +149,28 @@ impl Thread {
     /// Runs, attached. Gives what each counter counted.
     pub fn execute(&mut self, work: &Work) -> Vec<(Key, u64)> {
         self.tsc += if self.samples_tsc() { work.tsc } else { 0 };
-        let mut counts = Vec::new();
-        for counter in &mut self.counters {
+        self.count(work, |_| true)
+    }
+
+    /// Attached, while the hypervisor has executed one instruction of the guest's kernel.
+    pub fn emulated(&mut self) -> Vec<(Key, u64)> {
+        self.count(&ONE_INSTRUCTION, |counter| counter.what == What::Instructions && counter.how.2 == 1)
+    }
+
+    fn count(&mut self, work: &Work, counts: impl Fn(&Counter) -> bool) -> Vec<(Key, u64)> {
+        let mut all = Vec::new();
+        for counter in self.counters.iter_mut().filter(|counter| counts(counter)) {
             let (usr, os, times) = counter.how;
             let count = counted(counter.what, usr, os, times, work);
             counter.sum += count;
-            counts.push((counter.key, count));
+            all.push((counter.key, count));
             let Some(interrupting) = &mut counter.interrupting else { continue };
             // It tells once in a period: after an overflow its handler stops it.
             if interrupting.register.count(count) != 0 && !interrupting.wrapped {
                 (interrupting.wrapped, interrupting.due) = (true, true);
             }
         }
-        counts
+        all
     }
 
     pub fn samples_tsc(&self) -> bool {

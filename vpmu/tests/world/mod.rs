@@ -96,7 +96,7 @@ impl<'a> World<'a> {
         let vcpus = (0..VCPUS).map(|n| {
             let mut host = SimPmu::new(setup.capacity[n]);
             host.set_origin(setup.origin);
-            let config = PmuConfig { model, ..CONFIG };
+            let config = PmuConfig { model, host: setup.layout.host.processor(), ..CONFIG };
             let pmu = VirtualPmu::new(config, n as u32, Arc::clone(&table), host);
             Vcpu {
                 driver: Driver::new(pmu, mem, n as u64),
@@ -157,6 +157,7 @@ impl<'a> World<'a> {
             Step::Read { vcpu, msr } => self.read_any(vcpu, msr),
             Step::Rdpmc { vcpu, number, fixed } => self.rdpmc(vcpu, number, fixed),
             Step::Look { vcpu } => self.check_vcpu(vcpu),
+            Step::InputOrOutput { vcpu } => self.input_or_output(vcpu),
             Step::Kick { vcpu } => {
                 self.vcpus[vcpu].owed = true;
                 self.settle(vcpu);
@@ -210,6 +211,24 @@ impl<'a> World<'a> {
             *on.totals.entry(key).or_default() += count;
         }
         on.interrupts_ever |= self.threads[thread].interrupting().next().is_some();
+    }
+
+    /// The VMM executes an instruction of the guest's kernel. The host's counters do not see it.
+    fn emulated(&mut self, vcpu: usize) {
+        let running = self.running(vcpu);
+        let on = &mut self.vcpus[vcpu];
+        on.processor.emulated();
+        let Some(thread) = running else { return };
+        for (key, count) in self.threads[thread].emulated() {
+            *on.totals.entry(key).or_default() += count;
+        }
+    }
+
+    /// Port or memory-mapped input or output.
+    fn input_or_output(&mut self, vcpu: usize) {
+        self.emulated(vcpu);
+        self.vcpus[vcpu].driver.pmu.emulated(true);
+        self.settle(vcpu);
     }
 
     fn reset(&mut self, vcpu: usize) {

@@ -20,6 +20,10 @@ impl World<'_> {
     }
 
     fn write(&mut self, vcpu: usize, msr: u32, value: u64) {
+        // It counts itself before it does anything, unless it faults.
+        if self.vcpus[vcpu].processor.clone().write(msr, value) == Access::Done {
+            self.emulated(vcpu);
+        }
         let on = &mut self.vcpus[vcpu];
         let outcome = on.driver.pmu.wrmsr(msr, value, self.mem);
         let wanted = match on.processor.write(msr, value) {
@@ -28,6 +32,9 @@ impl World<'_> {
             Access::Unknown => MsrOutcome::NotMine,
         };
         assert_eq!(outcome, wanted, "write of {value:#x} to {msr:#x}");
+        if wanted != MsrOutcome::NotMine {
+            self.vcpus[vcpu].processor.touch();
+        }
         self.settle(vcpu);
     }
 
@@ -107,6 +114,7 @@ impl World<'_> {
         let msr = MSR_BASE + number + if fixed { MSR_RDPMC_FIXED } else { MSR_RDPMC };
         let on = &mut self.vcpus[vcpu];
         let outcome = on.driver.pmu.rdmsr(msr);
+        on.processor.touch();
         let tsc = self.layout.tsc.filter(|_| !fixed && number == 0).map(|_| on.processor.tsc % (1 << 40));
         if let Some(tsc) = tsc {
             assert_eq!(outcome, MsrOutcome::Value(tsc));
@@ -125,6 +133,9 @@ impl World<'_> {
 
     /// Reads a register and compares. Does not settle.
     fn read(&mut self, vcpu: usize, msr: u32) {
+        if self.vcpus[vcpu].processor.read(msr).is_ok() {
+            self.emulated(vcpu);
+        }
         let on = &mut self.vcpus[vcpu];
         let outcome = on.driver.pmu.rdmsr(msr);
         let wanted = match on.processor.read(msr) {
@@ -132,6 +143,9 @@ impl World<'_> {
             Err(Access::Unknown) => MsrOutcome::NotMine,
             Err(_) => MsrOutcome::GpFault,
         };
+        if wanted != MsrOutcome::NotMine {
+            on.processor.touch();
+        }
         if self.exact || !on.processor.counts(msr) {
             assert_eq!(outcome, wanted, "read of {msr:#x}");
         } else if let (MsrOutcome::Value(bits), Some(register)) = (outcome, on.processor.register(msr)) {

@@ -40,6 +40,7 @@ pub enum Step {
     Read { vcpu: usize, msr: usize },
     Rdpmc { vcpu: usize, number: u32, fixed: bool },
     Look { vcpu: usize },
+    InputOrOutput { vcpu: usize },
     Kick { vcpu: usize },
     Reset { vcpu: usize },
     Take { vcpu: usize, count: usize },
@@ -143,6 +144,7 @@ pub fn step() -> impl Strategy<Value = Step> {
 fn rest(vcpu: std::ops::Range<usize>) -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => vcpu.clone().prop_map(|vcpu| Step::Look { vcpu }),
+        8 => vcpu.clone().prop_map(|vcpu| Step::InputOrOutput { vcpu }),
         20 => vcpu.clone().prop_map(|vcpu| Step::Kick { vcpu }),
         1 => vcpu.clone().prop_map(|vcpu| Step::Reset { vcpu }),
         10 => (vcpu, 0..10usize).prop_map(|(vcpu, count)| Step::Take { vcpu, count }),

@@ -156,6 +156,24 @@ mod tests {
     }
 
     #[test]
+    fn all_eighteen_counters_are_valid_at_once() {
+        let mut control = CpuControl { nractrs: 17, nrictrs: 1, ..CpuControl::default() };
+        for counter in 0..18 {
+            // FSB, TBPU, FIRM, CRU.
+            let select = [6, 2, 1, 4, 4][counter / 4];
+            control.pmc_map[counter] = counter as u32;
+            control.evntsel[counter] = cccr::ACTIVE_THREAD | select << cccr::ESCR_SELECT | cccr::ENABLE;
+        }
+        control.evntsel[17] |= cccr::OVF_PMI_T0;
+        control.ireset[17] = -1;
+        for model in ALL {
+            let checked = model.check(&control).unwrap();
+            assert_eq!((checked.pmc_map()[17], checked.ireset(17)), (17, Some(-1)));
+            assert_eq!(checked.cstatus(), 0x0001_1211);
+        }
+    }
+
+    #[test]
     fn numbers_and_maps() {
         refused(&control(19, 0), ControlError::TooMany, EINVAL);
         refused(&CpuControl { nrictrs: u32::MAX, ..control(2, 0) }, ControlError::TooMany, EINVAL);
@@ -195,6 +213,10 @@ mod tests {
             assert_eq!(Model::P4M3.check(&control).map(|_| ()), wanted);
         }
         assert_eq!(ControlError::from(P4Error::ExtendedCascade(0)).result(), EPERM);
+        // One that waits for another's overflow need not be enabled.
+        let mut control = control(1, 0);
+        control.evntsel[0] = control.evntsel[0] & !cccr::ENABLE | cccr::EXTENDED_CASCADE;
+        assert!(Model::P4M2.check(&control).is_ok());
     }
 
     #[test]

@@ -66,8 +66,9 @@ fn event(unit: Unit, select: u32, mask: u32, instr_completed: bool) -> Option<Ev
     })
 }
 
-/// None of threshold, edge, forced overflow and tagging; and ENABLE must be set: a counter that waits for another
-/// one's overflow counts nothing as it is.
+/// None of threshold, edge, forced overflow and tagging, of micro-operations or of replays; and ENABLE must be set: a counter
+/// that waits for another one's overflow (CASCADE, EXTENDED_CASCADE) counts nothing as it is. The rules of a control
+/// allow all of these, as perfctr's do; no other processor counts them.
 pub(in super::super) fn host_event(
     select: Select,
     host: HostFamily,
@@ -77,6 +78,7 @@ pub(in super::super) fn host_event(
     if cccr_value & cccr::ENABLE == 0
         || cccr_value & (cccr::COMPARE | cccr::EDGE | cccr::FORCE_OVF) != 0
         || escr & TAG_ENABLE != 0
+        || select.replay
     {
         return None;
     }
@@ -99,7 +101,7 @@ mod tests {
     }
 
     fn on_zen(model: Model, select: Select) -> Option<u64> {
-        model.host_event(select, HostFamily::Zen).map(|event| event.config)
+        model.host_event(select, HostFamily::Zen.processor()).map(|event| event.config)
     }
 
     /// The events of the classic P4 set-up: cycles, instructions, branches, mispredicted branches.
@@ -111,7 +113,7 @@ mod tests {
             assert_eq!(on_zen(model, select(13, 5, 6, 0xF)), Some(0xC2));
             assert_eq!(on_zen(model, select(14, 4, 3, 1)), Some(0xC3));
         }
-        let event = Model::P4.host_event(select(16, 5, 6, 0xF), HostFamily::Intel);
+        let event = Model::P4.host_event(select(16, 5, 6, 0xF), HostFamily::Intel.processor());
         assert_eq!(event, Some(HostEvent { config: 0xC4, usr: true, os: false }));
     }
 
@@ -158,8 +160,9 @@ mod tests {
         let waiting = cycles.evntsel & !u64::from(cccr::ENABLE) | u64::from(cccr::CASCADE);
         assert_eq!(on_zen(Model::P4, Select { evntsel: waiting, ..cycles }), None);
         assert_eq!(on_zen(Model::P4, Select { escr: cycles.escr | TAG_ENABLE, ..cycles }), None);
+        assert_eq!(on_zen(Model::P4, Select { replay: true, ..cycles }), None);
         let kernel = Select { escr: cycles.escr & !USR | OS, ..cycles };
-        let event = Model::P4.host_event(kernel, HostFamily::Amd);
+        let event = Model::P4.host_event(kernel, HostFamily::Amd.processor());
         assert_eq!(event, Some(HostEvent { config: 0x76, usr: false, os: true }));
     }
 }

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* See users.h. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cred.h>
+#include <linux/errno.h>
+#include <linux/irqflags.h>
+#include <linux/kprobes.h>
+#include <linux/mm_types.h>
+#include <linux/printk.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
+#include <linux/sched/coredump.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/smp.h>
+#include <linux/string.h>
+#include <linux/tracepoint.h>
+#include <linux/uidgid.h>
+#include <asm/tlbflush.h>
+
+#include "users.h"
+
+/* Sets or clears CR4.PCE as the setting and the process loaded here have it. */
+static void (*update_pce)(void *unused) __ro_after_init;
+/* perf's; Linux 5.14 and later. */
+static void (*clear_dirty)(void) __ro_after_init;
+static struct tracepoint *fork_tracepoint;
+
+void pmu_user_of(struct pmu_user *user, const struct task_struct *task)
+{
+	const struct cred *cred;
+
+	rcu_read_lock();
+	cred = __task_cred(task);
+	user->uid = __kuid_val(cred->uid);
+	user->euid = __kuid_val(cred->euid);
+	user->suid = __kuid_val(cred->suid);
+	rcu_read_unlock();
+	user->alone = 0;
+	/* The rule of ptrace(2): set-uid programs, and those that said so. */
+	if (task->mm && get_dumpable(task->mm) != SUID_DUMP_USER)
+		user->alone = task->mm->context.ctx_id;
+}
+
+static void forbid(struct mm_struct *mm)
+{
+	if (atomic_read(&mm->context.perf_rdpmc_allowed))
+		atomic_set(&mm->context.perf_rdpmc_allowed, 0);
+}
+
+static void update_here(void *unused)
+{
+	if (update_pce)
+		update_pce(NULL);
+	else
+		cr4_clear_bits_irqsoff(X86_CR4_PCE);
+}
+
+/* One thread that has the process's memory yet will do. */
+static void forbid_process(struct task_struct *process)
+{
+	struct task_struct *thread;
+	bool found = false;
+
+	for_each_thread(process, thread) {
+		task_lock(thread);
+		if (thread->mm) {
+			forbid(thread->mm);
+			found = true;
+		}
+		task_unlock(thread);
+		if (found)
+			break;
+	}
+}
+
+void pmu_users_revoke(void)
+{
+	struct task_struct *process;
+
+	rcu_read_lock();
+	for_each_process(process)
+		forbid_process(process);
+	rcu_read_unlock();
+	on_each_cpu(update_here, NULL, 1);
+}
+
+void pmu_users_clean(void)
+{
+	if (clear_dirty)
+		clear_dirty();
+}
+
+void pmu_users_grant(void)
+{
+	struct mm_struct *mm = current->mm;
+
+	if (!mm || !update_pce)
+		return;
+	if (!atomic_read(&mm->context.perf_rdpmc_allowed))
+		atomic_set(&mm->context.perf_rdpmc_allowed, 1);
+	if (!(cr4_read_shadow() & X86_CR4_PCE))
+		update_pce(NULL);
+}
+
+bool pmu_users_withdraw(void)
+{
+	update_here(NULL);
+	return cr4_read_shadow() & X86_CR4_PCE;
+}
+
+/* The kernel is asked for a moment, for its setting is out of reach. */
+bool pmu_users_may_read(void)
+{
+	struct mm_struct *mm = current->mm;
+	unsigned long flags;
+	bool may;
+
+	if (!mm || !update_pce)
+		return false;
+	local_irq_save(flags);
+	may = cr4_read_shadow() & X86_CR4_PCE;
+	if (!may) {
+		atomic_inc(&mm->context.perf_rdpmc_allowed);
+		update_pce(NULL);
+		may = cr4_read_shadow() & X86_CR4_PCE;
+		atomic_dec(&mm->context.perf_rdpmc_allowed);
+		update_pce(NULL);
+	}
+	local_irq_restore(flags);
+	return may;
+}
+
+/* Before the child runs. It has no events mapped, whoever its parent is. */
+static void users_fork(void *unused, struct task_struct *parent,
+		       struct task_struct *child)
+{
+	if (child->mm && child->mm != parent->mm)
+		forbid(child->mm);
+}
+
+static void find_tracepoint(struct tracepoint *tp, void *unused)
+{
+	if (!strcmp(tp->name, "sched_process_fork"))
+		fork_tracepoint = tp;
+}
+
+/* The address of a function that is not exported; a probe is put behind ENDBR. */
+static void *__init find_function(const char *name)
+{
+	static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
+	struct kprobe probe = { .symbol_name = name };
+	void *address;
+
+	if (register_kprobe(&probe))
+		return NULL;
+	address = probe.addr;
+	unregister_kprobe(&probe);
+	if (!memcmp(address - sizeof(endbr), endbr, sizeof(endbr)))
+		address -= sizeof(endbr);
+	return address;
+}
+
+int __init pmu_users_init(void)
+{
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
+	if (!fork_tracepoint) {
+		pr_err("this kernel has no tracepoint sched_process_fork\n");
+		return -ENOENT;
+	}
+	update_pce = find_function("cr4_update_pce");
+	clear_dirty = find_function("perf_clear_dirty_counters");
+	return tracepoint_probe_register(fork_tracepoint, users_fork, NULL);
+}
+
+void pmu_users_exit(void)
+{
+	tracepoint_probe_unregister(fork_tracepoint, users_fork, NULL);
+	tracepoint_synchronize_unregister();
+}

@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#define ARCH_PERFMON_EVENTSEL_USR	(1ULL << 16)
+#define ARCH_PERFMON_EVENTSEL_OS	(1ULL << 17)
+#define ARCH_PERFMON_EVENTSEL_ENABLE	(1ULL << 22)
+#define AMD64_EVENTSEL_EVENT		(0xffULL | 0xfULL << 32)

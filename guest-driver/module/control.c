@@ -7,13 +7,20 @@
 
 #include "forbidden.h"
 #include "native.h"
+#include "permission.h"
 #include "pmi.h"
 #include "vperfctr.h"
 
-/* Whether there may be such a control, whatever its counters are. */
+/*
+ * Whether there may be such a control, whatever its counters are. @denied: why
+ * its caller may not have it, or 0.
+ */
 static int vperfctr_check_control(const struct vperfctr *state,
-				  const struct vperfctr_control *control)
+				  const struct vperfctr_control *control,
+				  int denied)
 {
+	if (denied)
+		return denied;
 	if (state->counters.error)
 		return -EIO;
 	if (control->cpu_control.nrictrs && !pmi_available())
@@ -32,7 +39,8 @@ static int vperfctr_check_control(const struct vperfctr *state,
  * counts by the new one then.
  */
 static int vperfctr_replace_control(struct vperfctr *state,
-				    const struct vperfctr_control *control)
+				    const struct vperfctr_control *control,
+				    int denied)
 {
 	struct door_state *counters = &state->counters;
 	const bool own = vperfctr_is_own(state);
@@ -41,7 +49,7 @@ static int vperfctr_replace_control(struct vperfctr *state,
 			  !valid_signal(control->si_signo);
 	int err;
 
-	err = vperfctr_check_control(state, control);
+	err = vperfctr_check_control(state, control, denied);
 	if (!err)
 		err = door_control(counters, &control->cpu_control,
 				   own && !mute &&
@@ -71,14 +79,15 @@ static int vperfctr_replace_control(struct vperfctr *state,
  * Sums of what runs are nobody else's either until interrupts are on again.
  */
 static int vperfctr_set_control(struct vperfctr *state,
-				const struct vperfctr_control *control)
+				const struct vperfctr_control *control,
+				int denied)
 {
 	struct door_state *counters = &state->counters;
 	struct perfctr_cpu_state *page = counters->page;
 	unsigned int i, nrctrs;
 	int err;
 
-	err = vperfctr_replace_control(state, control);
+	err = vperfctr_replace_control(state, control, denied);
 	if (err)
 		return err;
 	state->flags = control->flags;
@@ -108,8 +117,6 @@ static int vperfctr_set_control(struct vperfctr *state,
 				return err;
 			}
 		}
-		if (native())
-			native_allow_rdpmc();
 		vperfctr_begin_sampling();
 	}
 	/* Another thread's are resumed when it is. */
@@ -119,12 +126,13 @@ static int vperfctr_set_control(struct vperfctr *state,
 
 /* The mapped page shows the old settings and sums, or the new. */
 static int vperfctr_change_control(struct vperfctr *state,
-				   const struct vperfctr_control *control)
+				   const struct vperfctr_control *control,
+				   int denied)
 {
 	int err;
 
 	door_change(&state->counters);
-	err = vperfctr_set_control(state, control);
+	err = vperfctr_set_control(state, control, denied);
 	door_changed(&state->counters);
 	return err;
 }
@@ -134,10 +142,14 @@ long vperfctr_do_control(struct vperfctr *state,
 			 const struct vperfctr_control *control, int unreadable)
 {
 	unsigned long flags;
+	int denied = 0;
 	long err = 0;
 
-	if (!unreadable && (control->cpu_control.nractrs ||
-			    control->cpu_control.nrictrs))
+	/* Of the caller, and where capabilities and affinity can be asked. */
+	if (!unreadable)
+		denied = may_count(&control->cpu_control);
+	if (!unreadable && !denied && (control->cpu_control.nractrs ||
+				       control->cpu_control.nrictrs))
 		err = forbidden_avoid(state);
 	if (!err)
 		err = vperfctr_begin(state, &flags);
@@ -147,7 +159,7 @@ long vperfctr_do_control(struct vperfctr *state,
 		else if (unreadable)
 			err = unreadable;
 		else
-			err = vperfctr_change_control(state, control);
+			err = vperfctr_change_control(state, control, denied);
 		vperfctr_end(state, flags);
 		vperfctr_forget_root(state);
 		forbidden_tell(state);

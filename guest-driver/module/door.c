@@ -110,7 +110,7 @@ void door_period_ended(struct door_state *state, u32 overflow)
 	state->attached = false;
 	this_cpu_write(door_here, NULL);
 	if (overflow)
-		pmi_is_late();
+		pmi_found(overflow);
 	if (state->sampling) {
 		vperfctr_sample(state);
 	} else if (overflow) {
@@ -127,7 +127,7 @@ static int door_detach(struct door_state *state)
 	if (native()) {
 		door_period_ended(state, native_suspend(state));
 		pmi_disarm();
-		return 0;
+		return state->lost ? -EIO : 0;
 	}
 	page->prev = state->gpa;
 	err = door_ring(page, DOOR_SUSPEND);
@@ -171,7 +171,7 @@ static int door_attach(struct door_state *state)
 	int tries, err;
 
 	if (door_interrupts(state))
-		pmi_arm();
+		pmi_arm(&state->control);
 	if (native()) {
 		native_resume(state);
 		return door_begun(state, 0);
@@ -208,12 +208,15 @@ int door_resume(struct door_state *state)
 /* i-mode counters are identified when they are suspended. */
 static void door_sample_native(struct door_state *state)
 {
-	if (!door_interrupts(state)) {
+	int err = 0;
+
+	if (!door_interrupts(state))
 		native_sample(state);
-		return;
-	}
-	door_detach(state);
-	if (door_runs(state))
+	if (door_interrupts(state) || state->lost)
+		err = door_detach(state);
+	if (err)
+		door_lost(state, err);
+	if (!state->attached && door_runs(state))
 		door_attach(state);
 }
 
@@ -258,7 +261,7 @@ static int door_switch_pages(struct door_state *prev, struct door_state *next)
 	int err;
 
 	if (door_interrupts(next))
-		pmi_arm();
+		pmi_arm(&next->control);
 	page->prev = prev->gpa;
 	page->next = next->gpa;
 	page->next_id = door_id(next);

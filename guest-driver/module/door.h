@@ -30,6 +30,7 @@
 #define DOOR_RDPMC_WINDOW	1	/* RDPMC faults, and these registers exist */
 #define DOOR_HAS_CONTROL	2	/* there is DOOR_CONTROL */
 #define DOOR_HAS_VECTOR		4	/* there is DOOR_MSR_VECTOR */
+#define DOOR_HAS_ATTENTION	8	/* attention is set without it, too */
 
 #define DOOR_PAGE_VALID		1ULL
 
@@ -87,12 +88,16 @@ struct door_state {
 	bool sampling;		/* overflows stop nothing: see samples.c */
 	bool attached;		/* counts now, on this CPU */
 	int error;		/* why counts were lost, for good; or 0 */
+	/* Of the processor's own registers: see native.c. */
+	u64 start[PERFCTR_MAX_COUNTERS];
+	bool lost;		/* a counter was written by somebody else */
+	unsigned long resumed;	/* when, in jiffies */
 	unsigned int changing;	/* depth of door_change() */
 };
 
 /* door_cpu.c */
 DECLARE_PER_CPU(struct door_page *, door_page);
-extern bool door_has_control, door_has_vector;
+extern bool door_has_control, door_has_vector, door_has_attention;
 
 bool door_is_there(void);
 int door_init(struct perfctr_info *info);

@@ -101,7 +101,7 @@ static int door_control_at_once(struct door_state *state,
 	int err;
 
 	if (control->nrictrs)
-		pmi_arm();
+		pmi_arm(control);
 	page->prev = ended ? state->gpa : 0;
 	page->next = state->gpa;
 	page->control = *control;

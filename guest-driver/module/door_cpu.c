@@ -23,6 +23,7 @@ static enum cpuhp_state door_cpuhp __ro_after_init;
 /* What the VMM knows; CPUID is an exit. */
 bool door_has_control __ro_after_init;
 bool door_has_vector __ro_after_init;
+bool door_has_attention __ro_after_init;
 DEFINE_PER_CPU(struct door_page *, door_page);
 
 /*
@@ -135,6 +136,7 @@ static int __init door_detect(struct perfctr_info *info)
 	flags = cpuid_edx(DOOR_LEAF_COUNTERS);
 	door_has_control = flags & DOOR_HAS_CONTROL;
 	door_has_vector = flags & DOOR_HAS_VECTOR;
+	door_has_attention = flags & DOOR_HAS_ATTENTION;
 	return 0;
 }
 

@@ -7,7 +7,8 @@
  * wherever the call is made.
  *
  * perfctr sampled at an interval given by the caller, lest the hardware's
- * counters turn over. The VMM's do not, and every read samples.
+ * counters turn over. The VMM's do not, and every read samples. The processor's own
+ * are sampled at one that none of them turns over in.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -21,19 +22,25 @@
 #include <linux/printk.h>
 #include <linux/smp.h>
 #include <linux/string.h>
+#include <linux/timer.h>
 
 #include "door.h"
 #include "forbidden.h"
 #include "global.h"
 #include "marshal.h"
+#include "native.h"
+#include "permission.h"
 
 #define GLOBAL_MIN_USEC	10000
+/* At 2^37 events a second the counters of the least width, 40 bits, take 8 s. */
+#define GLOBAL_PERIOD	(2 * HZ)
 
 /* Serialises the calls. CPUs come and go with cpus_write_lock() instead. */
 static DEFINE_MUTEX(global_mutex);
 static bool global_on;
 static struct door_state __percpu *global_counters;
 static enum cpuhp_state global_cpuhp __ro_after_init;
+static DEFINE_PER_CPU(struct timer_list, global_timer);
 
 /* These three on the CPU in question, with interrupts off. */
 static void global_attach(void *unused)
@@ -46,6 +53,23 @@ static void global_attach(void *unused)
 	err = door_resume(counters);
 	if (err)
 		door_lost(counters, err);
+	else if (native())
+		mod_timer(this_cpu_ptr(&global_timer), jiffies + GLOBAL_PERIOD);
+}
+
+/* In a softirq, maybe of another CPU than it was set on. */
+static void global_tick(struct timer_list *timer)
+{
+	struct door_state *counters;
+	unsigned long flags;
+
+	local_irq_save(flags);
+	counters = this_cpu_ptr(global_counters);
+	if (counters->attached) {
+		door_sample(counters);
+		mod_timer(this_cpu_ptr(&global_timer), jiffies + GLOBAL_PERIOD);
+	}
+	local_irq_restore(flags);
 }
 
 static void global_detach(void *unused)
@@ -148,6 +172,9 @@ long gperfctr_control(const struct perfctr_struct_buf __user *ubuf)
 	/* Whom should it be told? */
 	if (control.cpu_control.nrictrs)
 		return -EPERM;
+	err = may_count_cpus(&control.cpu_control);
+	if (err)
+		return err;
 
 	mutex_lock(&global_mutex);
 	counters = per_cpu_ptr(global_counters, control.cpu);
@@ -256,11 +283,14 @@ long gperfctr_stop(void)
 
 int __init gperfctr_init(void)
 {
-	int err;
+	int cpu, err;
 
 	global_counters = alloc_percpu(struct door_state);
 	if (!global_counters)
 		return -ENOMEM;
+	for_each_possible_cpu(cpu)
+		timer_setup(per_cpu_ptr(&global_timer, cpu), global_tick,
+			    TIMER_PINNED);
 	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr/global:online",
 				global_cpu_online, global_cpu_offline);
 	if (err < 0) {
@@ -277,6 +307,8 @@ void gperfctr_exit(void)
 	int cpu;
 
 	cpuhp_remove_state(global_cpuhp);
+	for_each_possible_cpu(cpu)
+		del_timer_sync(per_cpu_ptr(&global_timer, cpu));
 	for_each_possible_cpu(cpu)
 		door_state_destroy(per_cpu_ptr(global_counters, cpu));
 	free_percpu(global_counters);

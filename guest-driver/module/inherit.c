@@ -22,8 +22,8 @@
 #include <linux/bits.h>
 #include <linux/delay.h>
 #include <linux/err.h>
-#include <linux/list.h>
 #include <linux/minmax.h>
+#include <linux/rculist.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -64,7 +64,7 @@ static void vperfctr_join(struct vperfctr *state, struct vperfctr *root,
 	state->root = root;
 	state->generation = generation;
 	raw_spin_lock_irqsave(&root->children.lock, flags);
-	hlist_add_head(&state->sibling, &root->children.running);
+	hlist_add_head_rcu(&state->sibling, &root->children.running);
 	raw_spin_unlock_irqrestore(&root->children.lock, flags);
 }
 
@@ -132,7 +132,7 @@ void vperfctr_leave(struct vperfctr *state)
 		return;
 	children = &state->root->children;
 	raw_spin_lock_irqsave(&children->lock, flags);
-	hlist_del_init(&state->sibling);
+	hlist_del_init_rcu(&state->sibling);
 	if (state->generation == children->generation) {
 		children->sum.tsc += page->tsc_sum;
 		for (i = 0; i < PERFCTR_MAX_COUNTERS; i++)
@@ -180,21 +180,26 @@ void vperfctr_restart_children(struct vperfctr *state, u32 preserve)
 
 /*
  * A thread can be seen to end, by its joiner, before it is added: its memory is
- * let go first. PF_EXITING is older than that. With the lock, under which an
- * owner that ends takes its state off the list.
+ * let go first. PF_EXITING is older than that. There may be as many children as
+ * their user may have processes, so this is no place for a lock: an owner that
+ * ends takes its state off the list before RCU lets it go.
  */
 static bool vperfctr_child_ends(const struct vperfctr_children *children)
 {
 	const struct task_struct *owner;
 	const struct vperfctr *state;
+	bool ends = false;
 
-	hlist_for_each_entry(state, &children->running, sibling) {
+	rcu_read_lock();
+	hlist_for_each_entry_rcu(state, &children->running, sibling) {
 		owner = READ_ONCE(state->owner);
-		if (owner && READ_ONCE(owner->flags) & PF_EXITING &&
-		    state->generation == children->generation)
-			return true;
+		ends = owner && READ_ONCE(owner->flags) & PF_EXITING &&
+		       state->generation == READ_ONCE(children->generation);
+		if (ends)
+			break;
 	}
-	return false;
+	rcu_read_unlock();
+	return ends;
 }
 
 /* Whoever has the descriptor may, at any time: these are final counts. */
@@ -208,8 +213,9 @@ long vperfctr_read_children(struct vperfctr *state,
 	int error;
 
 	for (;;) {
-		raw_spin_lock_irqsave(&children->lock, flags);
 		ends = vperfctr_child_ends(children);
+		/* Who had begun to end before is in the sums by now, or ends. */
+		raw_spin_lock_irqsave(&children->lock, flags);
 		sum = children->sum;
 		error = children->error;
 		raw_spin_unlock_irqrestore(&children->lock, flags);

@@ -19,7 +19,7 @@
 /* What later versions put in reserved words is not told. */
 static long ioctl_info(struct perfctr_struct_buf __user *ubuf)
 {
-	struct perfctr_info info = *perfctr_get_info();
+	struct perfctr_info info = perfctr_get_info();
 
 	info.abi_version = PERFCTR26_ABI_VERSION;
 	return marshal_to_user(ubuf, &marshal_info, &info);
@@ -106,7 +106,7 @@ long vperfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 /* Its callers have not all asked whether there is RDPMC. */
 static long ioctl_creat(int tid)
 {
-	u32 features = perfctr_get_info()->cpu_features;
+	u32 features = perfctr_get_info().cpu_features;
 
 	return vperfctr_open(tid, 1, !(features & PERFCTR_FEATURE_RDPMC));
 }

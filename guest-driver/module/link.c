@@ -6,33 +6,92 @@
  * gives it a state or takes one away, the thread settles that by itself, as
  * task work, before it executes another instruction of its program.
  */
-#include <linux/hashtable.h>
+#include <linux/hash.h>
 #include <linux/irqflags.h>
+#include <linux/log2.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/rculist.h>
 #include <linux/sched/task.h>
 #include <linux/spinlock.h>
 #include <linux/task_work.h>
 
 #include "vperfctr.h"
 
-/* States by their owners: a list of notifiers is its own thread's to read. */
-static DEFINE_HASHTABLE(linked, 6);
+/*
+ * States by their threads: a list of notifiers is its own thread's to read. Each
+ * exec in the system looks here, so nobody who looks takes a lock, and there are
+ * about as many buckets as there may be threads: a thread takes some 16 pages.
+ */
+static struct hlist_head *linked __ro_after_init;
+static unsigned int linked_bits __ro_after_init;
+/* Of who changes a bucket. */
 static DEFINE_RAW_SPINLOCK(linked_lock);
+
+#define LINKED_BITS_MIN		6
+#define LINKED_BITS_MAX		16
+#define PAGES_PER_BUCKET	16
+
+int __init vperfctr_table_init(void)
+{
+	linked_bits = clamp_t(unsigned int,
+			      ilog2(totalram_pages() / PAGES_PER_BUCKET + 1),
+			      LINKED_BITS_MIN, LINKED_BITS_MAX);
+	linked = kvcalloc(1UL << linked_bits, sizeof(*linked), GFP_KERNEL);
+	return linked ? 0 : -ENOMEM;
+}
+
+void vperfctr_table_exit(void)
+{
+	kvfree(linked);
+}
+
+static struct hlist_head *linked_bucket(const struct task_struct *task)
+{
+	return &linked[hash_ptr(task, linked_bits)];
+}
 
 /* The state of @task, with a reference, or NULL. */
 struct vperfctr *vperfctr_find(struct task_struct *task)
 {
 	struct vperfctr *state, *found = NULL;
-	unsigned long flags;
 
-	raw_spin_lock_irqsave(&linked_lock, flags);
-	hash_for_each_possible(linked, state, link, (unsigned long)task)
-		if (state->owner == task) {
-			refcount_inc(&state->refs);
+	rcu_read_lock();
+	hlist_for_each_entry_rcu(state, linked_bucket(task), link)
+		if (READ_ONCE(state->owner) == task &&
+		    refcount_inc_not_zero(&state->refs)) {
 			found = state;
 			break;
 		}
-	raw_spin_unlock_irqrestore(&linked_lock, flags);
+	rcu_read_unlock();
+	return found;
+}
+
+/*
+ * The thread's own reference and that of settle_task: nobody else has one, nor
+ * can get one, for there is no owner to be found by.
+ */
+#define REFS_OF_LEFT	2
+
+/*
+ * A state that was taken away from @task, which has not run since, with another
+ * reference; or NULL. It can be given to the thread once more. So a tracer whose
+ * tracee stands still does not make one state after the other.
+ */
+struct vperfctr *vperfctr_find_left(struct task_struct *task)
+{
+	struct vperfctr *state, *found = NULL;
+
+	rcu_read_lock();
+	hlist_for_each_entry_rcu(state, linked_bucket(task), link)
+		if (state->task == task && !READ_ONCE(state->owner) &&
+		    refcount_read(&state->refs) == REFS_OF_LEFT &&
+		    refcount_inc_not_zero(&state->refs)) {
+			found = state;
+			break;
+		}
+	rcu_read_unlock();
 	return found;
 }
 
@@ -58,9 +117,10 @@ struct task_struct *vperfctr_hold_owner(struct vperfctr *state)
 
 static void vperfctr_add_owner(struct vperfctr *state, struct task_struct *owner)
 {
+	state->task = owner;
+	WRITE_ONCE(state->owner, owner);
 	raw_spin_lock(&linked_lock);
-	state->owner = owner;
-	hash_add(linked, &state->link, (unsigned long)owner);
+	hlist_add_head_rcu(&state->link, linked_bucket(owner));
 	raw_spin_unlock(&linked_lock);
 }
 
@@ -72,11 +132,18 @@ static void vperfctr_lose_owner(struct vperfctr *state)
 	state->counters.page->cstatus = 0;
 	door_changed(&state->counters);
 	vperfctr_leave(state);
-	raw_spin_lock(&linked_lock);
-	hash_del(&state->link);
 	WRITE_ONCE(state->owner, NULL);
-	raw_spin_unlock(&linked_lock);
 	vperfctr_wake_pollers(state);
+}
+
+/* With the lock, in the context of the thread that has lost @state. */
+static void vperfctr_let_go(struct vperfctr *state)
+{
+	vperfctr_unwatch(state);
+	state->linked = false;
+	raw_spin_lock(&linked_lock);
+	hlist_del_rcu(&state->link);
+	raw_spin_unlock(&linked_lock);
 }
 
 /* Have @task settle the bond by itself. With the lock; fails if it has ended. */
@@ -105,12 +172,11 @@ static void vperfctr_settle(struct callback_head *head)
 	raw_spin_lock_irqsave(&state->lock, flags);
 	state->settling = false;
 	/* Too late to count: the end of a thread looks for states only once. */
-	if (state->owner && !state->watched && (current->flags & PF_EXITING))
+	if (state->owner && (current->flags & PF_EXITING))
 		vperfctr_lose_owner(state);
 	if (!state->owner && state->linked) {
 		leaves = true;
-		state->linked = false;
-		vperfctr_unwatch(state);
+		vperfctr_let_go(state);
 	}
 	raw_spin_unlock_irqrestore(&state->lock, flags);
 
@@ -130,9 +196,19 @@ void vperfctr_link_init(struct vperfctr *state)
 	init_task_work(&state->settle_task, vperfctr_settle);
 }
 
+/* With the lock; fails if the thread has been killed, and is rid of @state. */
+static int vperfctr_relink(struct vperfctr *state)
+{
+	if (!state->settling || !state->linked)
+		return -ESRCH;
+	WRITE_ONCE(state->owner, state->task);
+	return 0;
+}
+
 /*
- * Give the new @state to @task, which is current, or has been stopped and has no
- * state. The thread's reference is the one the object was born with.
+ * Give @state, which is new or left, to @task, which is current, or has been
+ * stopped and has no state. The thread's reference is the one the object was born
+ * with.
  */
 int vperfctr_link(struct vperfctr *state, struct task_struct *task)
 {
@@ -140,9 +216,11 @@ int vperfctr_link(struct vperfctr *state, struct task_struct *task)
 	int err = 0;
 
 	raw_spin_lock_irqsave(&state->lock, flags);
-	if (task != current)
+	if (state->task)
+		err = vperfctr_relink(state);
+	else if (task != current)
 		err = vperfctr_settle_later(state, task);
-	if (!err) {
+	if (!err && !state->linked) {
 		__module_get(THIS_MODULE);
 		state->linked = true;
 		vperfctr_add_owner(state, task);
@@ -165,8 +243,7 @@ void vperfctr_unlink_self(struct vperfctr *state)
 		if (state->counters.attached)
 			door_suspend(&state->counters);
 		vperfctr_lose_owner(state);
-		vperfctr_unwatch(state);
-		state->linked = false;
+		vperfctr_let_go(state);
 	}
 	raw_spin_unlock(&state->lock);
 	if (!(current->flags & PF_EXITING))

@@ -11,6 +11,7 @@
 #include "forbidden.h"
 #include "global.h"
 #include "native.h"
+#include "permission.h"
 #include "pmi.h"
 #include "rdpmc.h"
 #include "vperfctr.h"
@@ -44,24 +45,30 @@ static long put_cpumask(struct perfctr_cpu_mask __user *umask,
 	return 0;
 }
 
+struct perfctr_info perfctr_get_info(void)
+{
+	struct perfctr_info now = info;
+
+	/* A setting of the system's, which may change at any time. */
+	if (native() && !pmu_users_may_read())
+		now.cpu_features &= ~PERFCTR_FEATURE_RDPMC;
+	return now;
+}
+
 long perfctr_info(struct perfctr_info __user *uinfo,
 		  struct perfctr_cpu_mask __user *ucpus,
 		  struct perfctr_cpu_mask __user *uforbidden)
 {
+	struct perfctr_info now = perfctr_get_info();
 	long err = 0;
 
-	if (uinfo && copy_to_user(uinfo, &info, sizeof(info)))
+	if (uinfo && copy_to_user(uinfo, &now, sizeof(now)))
 		return -EFAULT;
 	if (ucpus)
 		err = put_cpumask(ucpus, cpu_online_mask);
 	if (!err && uforbidden)
 		err = put_cpumask(uforbidden, &forbidden_cpus);
 	return err;
-}
-
-const struct perfctr_info *perfctr_get_info(void)
-{
-	return &info;
 }
 
 /* The low-level driver: perfvisor behind its door, or the registers here. */
@@ -96,6 +103,10 @@ static int __init perfctr_module_init(void)
 	err = low_level_init();
 	if (err)
 		return err;
+	permission_init(&info);
+	err = vperfctr_table_init();
+	if (err)
+		goto stop_low_level;
 	pmi_init(&info);
 	if (pmi_available())
 		info.extensions |= PERFCTR_EXTENSION_SAMPLES;
@@ -126,6 +137,8 @@ stop_switch:
 	switch_exit();
 stop_pmi:
 	pmi_exit();
+	vperfctr_table_exit();
+stop_low_level:
 	low_level_exit();
 	return err;
 }
@@ -138,6 +151,7 @@ static void __exit perfctr_module_exit(void)
 	gperfctr_exit();
 	switch_exit();
 	pmi_exit();
+	vperfctr_table_exit();
 	low_level_exit();
 }
 

@@ -2,8 +2,9 @@
 /*
  * Counting by the registers, with as few of them written as can be.
  *
- * a-mode counters are left running when their thread is switched out: whoever is
- * next takes differences of its own. If a control is the one that this processor
+ * a-mode counters are left running when their thread is switched out, for as long
+ * as threads of its user run (native_switch.c): whoever is next takes differences
+ * of its own. If a control is the one that this processor
  * was given last (by its id), or asks for what is loaded (by the values last
  * written), resuming it writes nothing.
  *
@@ -12,34 +13,17 @@
  * if the thread comes back to this processor and no other control was there
  * meanwhile. (perfctr's low-level-x86.txt, "Implementation Notes".)
  */
-#include <linux/atomic.h>
-#include <linux/cred.h>
+#include <linux/jiffies.h>
 #include <linux/lockdep.h>
 #include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/smp.h>
 #include <asm/msr.h>
-#include <asm/tlbflush.h>
 
 #include "native.h"
 
 DEFINE_STATIC_KEY_FALSE(native_key);
 DEFINE_PER_CPU(struct native_cpu, native_cpu);
-
-static void counter_write(struct native_cpu *c, unsigned int pmc, u64 count)
-{
-	pmu_write(pmc, count);
-	c->writes++;
-}
-
-static void evntsel_write(struct native_cpu *c, unsigned int pmc, u64 evntsel)
-{
-	if (c->evntsel[pmc] == evntsel)
-		return;
-	wrmsrl(pmu_evntsel_msr(pmc), evntsel);
-	c->evntsel[pmc] = evntsel;
-	c->writes++;
-}
 
 /* What runs while the state is attached. */
 static u32 native_cstatus(const struct door_state *state)
@@ -50,8 +34,7 @@ static u32 native_cstatus(const struct door_state *state)
 }
 
 /* perfctr 2.6 has the upper half where P4 has its ESCRs. */
-static u64 control_evntsel(const struct perfctr_cpu_control *control,
-			   unsigned int i)
+u64 native_evntsel(const struct perfctr_cpu_control *control, unsigned int i)
 {
 	u64 evntsel = control->evntsel[i];
 
@@ -60,36 +43,20 @@ static u64 control_evntsel(const struct perfctr_cpu_control *control,
 	return evntsel;
 }
 
-/* Nobody reads by RDPMC what another user's threads have counted. */
-static void counters_clear(struct native_cpu *c)
-{
-	unsigned int pmc;
-
-	for (pmc = 0; pmc < pmu.counters; pmc++)
-		if (c->touched & BIT(pmc))
-			counter_write(c, pmc, 0);
-	c->touched = 0;
-	c->id = 0;
-}
-
-/* Have the i-mode counters stand at their starts, stopped. */
+/*
+ * Have the i-mode counters stand at their starts, stopped. What the page says is
+ * where they go on, whoever has changed it since.
+ */
 static void native_ireload(struct native_cpu *c, struct door_state *state,
 			   unsigned int nractrs, unsigned int nrctrs)
 {
-	const struct perfctr_cpu_control *control = &state->control;
-	struct perfctr_cpu_state *page = state->page;
-	bool loaded = c->id == state->id &&
-		      page->k1.isuspend_cpu == smp_processor_id();
 	unsigned int i;
 
 	/* Their event selects, at least, are to be written. */
-	c->id = 0;
-	if (loaded)
-		return;
+	c->regs.id = 0;
 	for (i = nractrs; i < nrctrs; i++) {
-		/* What ran there must not run on from our value. */
-		evntsel_write(c, control->pmc_map[i], 0);
-		counter_write(c, control->pmc_map[i], (s32)page->pmc[i].start);
+		state->start[i] = (s32)state->page->pmc[i].start & pmu.mask;
+		pmu_place(&c->regs, state->control.pmc_map[i], state->start[i]);
 	}
 }
 
@@ -100,14 +67,24 @@ static void native_write_control(struct native_cpu *c,
 	const struct perfctr_cpu_control *control = &state->control;
 	unsigned int i;
 
-	if (c->id == state->id)
+	if (c->regs.id == state->id)
 		return;
-	for (i = 0; i < nrctrs; i++) {
-		evntsel_write(c, control->pmc_map[i],
-			      control_evntsel(control, i));
-		c->touched |= BIT(control->pmc_map[i]);
+	for (i = 0; i < nrctrs; i++)
+		pmu_set_evntsel(&c->regs, control->pmc_map[i],
+				native_evntsel(control, i));
+	c->regs.id = state->id;
+}
+
+/* Whole CPUs are nobody's, and nobody reads their counters by RDPMC. */
+static void native_enter(struct native_cpu *c)
+{
+	struct pmu_user user = {};
+
+	if (!native_whole) {
+		pmu_users_grant();
+		pmu_user_of(&user, current);
 	}
-	c->id = state->id;
+	pmu_cpu_enter(&c->regs, &user);
 }
 
 void native_resume(struct door_state *state)
@@ -120,15 +97,16 @@ void native_resume(struct door_state *state)
 	unsigned int i;
 
 	lockdep_assert_irqs_disabled();
+	state->resumed = jiffies;
 	if (nrctrs) {
-		if (c->touched && !uid_eq(c->user, current_uid()))
-			counters_clear(c);
-		c->user = current_uid();
+		native_enter(c);
 		if (nractrs < nrctrs)
 			native_ireload(c, state, nractrs, nrctrs);
 		native_write_control(c, state, nrctrs);
-		for (i = 0; i < nractrs; i++)
-			page->pmc[i].start = pmu_read(state->control.pmc_map[i]);
+		for (i = 0; i < nractrs; i++) {
+			state->start[i] = pmu_read(state->control.pmc_map[i]);
+			page->pmc[i].start = state->start[i];
+		}
 	}
 	if (perfctr_cstatus_has_tsc(cstatus))
 		page->tsc_start = rdtsc();
@@ -142,13 +120,17 @@ static void native_sum_tsc(struct perfctr_cpu_state *page)
 	page->tsc_start = now;
 }
 
-/* The counter's value. */
+/* The counter's value. User space has the lower half of its start. */
 static u64 native_sum(struct door_state *state, unsigned int i)
 {
 	struct perfctr_cpu_state *page = state->page;
-	u64 now = pmu_read(state->control.pmc_map[i]);
+	u64 now = pmu_read(state->control.pmc_map[i]), counted;
 
-	page->pmc[i].sum += (u32)now - page->pmc[i].start;
+	if (pmu_counted(now, state->start[i], &counted))
+		page->pmc[i].sum += counted;
+	else
+		state->lost = true;
+	state->start[i] = now;
 	page->pmc[i].start = now;
 	return now;
 }
@@ -166,7 +148,7 @@ u32 native_suspend(struct door_state *state)
 
 	lockdep_assert_irqs_disabled();
 	for (i = nractrs; i < nrctrs; i++)
-		evntsel_write(c, state->control.pmc_map[i], 0);
+		pmu_set_evntsel(&c->regs, state->control.pmc_map[i], 0);
 	if (perfctr_cstatus_has_tsc(cstatus))
 		native_sum_tsc(page);
 	for (i = 0; i < nractrs; i++)
@@ -184,7 +166,7 @@ u32 native_suspend(struct door_state *state)
 	return overflow;
 }
 
-/* Of a state without running i-mode counters. */
+/* All but running i-mode counters. */
 void native_sample(struct door_state *state)
 {
 	const u32 cstatus = native_cstatus(state);
@@ -198,16 +180,15 @@ void native_sample(struct door_state *state)
 }
 
 /*
- * Let the current process read counters by RDPMC. The kernel then keeps CR4.PCE
- * set wherever it runs, until it executes another program.
+ * Lest a-mode counters turn over unseen. i-mode counters would have to be stopped,
+ * so these are looked at less often: false if it is time.
  */
-void native_allow_rdpmc(void)
+bool native_sample_often(struct door_state *state)
 {
-	struct mm_struct *mm = current->mm;
-
-	if (!mm)
-		return;
-	if (!atomic_read(&mm->context.perf_rdpmc_allowed))
-		atomic_inc(&mm->context.perf_rdpmc_allowed);
-	cr4_set_bits_irqsoff(X86_CR4_PCE);
+	if (time_after(jiffies, state->resumed + HZ / 4))
+		return false;
+	door_change(state);
+	native_sample(state);
+	door_changed(state);
+	return true;
 }

@@ -10,17 +10,12 @@
 #include <linux/jump_label.h>
 #include <linux/percpu.h>
 #include <linux/types.h>
-#include <linux/uidgid.h>
 
 #include "door.h"
-#include "pmu.h"
+#include "users.h"
 
-/* What is known of one processor's registers. */
 struct native_cpu {
-	u64 id;			/* of the control that is loaded; 0: of none */
-	u64 evntsel[PMU_MAX_COUNTERS];	/* last written */
-	kuid_t user;		/* whose counts are in the counters */
-	u32 touched;		/* counters that have counted for them */
+	struct pmu_cpu regs;
 	u64 writes;		/* of registers while counting */
 	u64 global_ctl;		/* as it was before */
 };
@@ -39,13 +34,22 @@ int native_check(const struct perfctr_cpu_control *control);
 int native_update_control(struct door_state *state);
 
 /* native.c: counting. Interrupts must be off. */
+u64 native_evntsel(const struct perfctr_cpu_control *control, unsigned int i);
 void native_resume(struct door_state *state);
 u32 native_suspend(struct door_state *state);
 void native_sample(struct door_state *state);
-void native_allow_rdpmc(void);
+bool native_sample_often(struct door_state *state);
+
+/* native_switch.c: other users' threads run without being counted */
+void native_switched_out(struct task_struct *next);
+void native_executed(void);
+int native_switch_begin(void);
+void native_switch_end(void);
+int native_switch_init(void);
 
 /* native_cpu.c: taking the registers of all processors, and giving them back */
-int native_take(void);
+extern bool native_whole;
+int native_take(bool whole);
 void native_give_back(void);
 int native_init(struct perfctr_info *info);
 void native_exit(void);

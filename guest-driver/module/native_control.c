@@ -37,7 +37,7 @@ static int check_counter(const struct perfctr_cpu_control *control,
 		return -EINVAL;
 	if (!!(evntsel & ARCH_PERFMON_EVENTSEL_INT) != imode)
 		return -EINVAL;
-	return 0;
+	return pmu_event_allowed(native_evntsel(control, i)) ? 0 : -EPERM;
 }
 
 /* That there are interrupts, if any are asked for, is checked before. */
@@ -77,6 +77,7 @@ int native_update_control(struct door_state *state)
 	if (err)
 		return err;
 	state->id = atomic64_inc_return(&last_id);
+	state->lost = false;
 	state->cstatus = perfctr_mk_cstatus(control->tsc_on, control->nractrs,
 					    control->nrictrs);
 	page->cstatus = state->cstatus;

@@ -12,7 +12,6 @@
 #include <linux/percpu.h>
 #include <linux/printk.h>
 #include <linux/smp.h>
-#include <linux/string.h>
 #include <linux/workqueue.h>
 #include <asm/cpufeature.h>
 #include <asm/msr.h>
@@ -22,18 +21,23 @@
 #include "global.h"
 #include "native.h"
 
+/* Taking them is some work, and one program often follows another. */
+#define RELEASE_DELAY	(HZ / 10)
+
 static DEFINE_MUTEX(native_mutex);
 /* Changes only while no processor comes or goes. */
 static bool taken;
+/* For whole processors. */
+bool native_whole;
 static enum cpuhp_state native_cpuhp __ro_after_init;
 
 /* All counters stand at zero, and nothing is known of them. */
 static void cpu_reset(struct native_cpu *c)
 {
+	pmu_users_clean();
 	pmu_clear();
-	memset(c->evntsel, 0, sizeof(c->evntsel));
-	c->id = 0;
-	c->touched = 0;
+	c->regs.writes = &c->writes;
+	pmu_cpu_reset(&c->regs);
 }
 
 static void cpu_start(void *unused)
@@ -71,20 +75,50 @@ static int native_cpu_online(unsigned int cpu)
 	return 0;
 }
 
+static void native_end(void)
+{
+	native_switch_end();
+	/* Before perf has them again, and gives permissions of its own. */
+	pmu_users_revoke();
+	cpus_read_lock();
+	taken = false;
+	on_each_cpu(cpu_stop, NULL, 1);
+	cpus_read_unlock();
+	pmu_release();
+}
+
+static int native_begin(void)
+{
+	int err;
+
+	err = pmu_reserve();
+	if (err)
+		return err;
+	pmu_users_revoke();
+	err = native_switch_begin();
+	if (err) {
+		pmu_release();
+		return err;
+	}
+	cpus_read_lock();
+	taken = true;
+	on_each_cpu(cpu_start, NULL, 1);
+	cpus_read_unlock();
+	return 0;
+}
+
 /* For somebody who has reserved the counters: see reserve.c. May sleep. */
-int native_take(void)
+int native_take(bool whole)
 {
 	int err = 0;
 
 	mutex_lock(&native_mutex);
+	/* Who counted before may be able to read them yet. */
+	if (taken && whole != native_whole)
+		native_end();
+	native_whole = whole;
 	if (!taken)
-		err = pmu_reserve();
-	if (!err && !taken) {
-		cpus_read_lock();
-		taken = true;
-		on_each_cpu(cpu_start, NULL, 1);
-		cpus_read_unlock();
-	}
+		err = native_begin();
 	mutex_unlock(&native_mutex);
 	return err;
 }
@@ -92,22 +126,17 @@ int native_take(void)
 static void native_release(struct work_struct *unused)
 {
 	mutex_lock(&native_mutex);
-	if (taken && reserved_by_nobody()) {
-		cpus_read_lock();
-		taken = false;
-		on_each_cpu(cpu_stop, NULL, 1);
-		cpus_read_unlock();
-		pmu_release();
-	}
+	if (taken && reserved_by_nobody())
+		native_end();
 	mutex_unlock(&native_mutex);
 }
 
-static DECLARE_WORK(release_work, native_release);
+static DECLARE_DELAYED_WORK(release_work, native_release);
 
 /* The last one has gone, maybe where nobody may sleep. */
 void native_give_back(void)
 {
-	schedule_work(&release_work);
+	schedule_delayed_work(&release_work, RELEASE_DELAY);
 }
 
 static int msr_writes_get(char *buffer, const struct kernel_param *unused)
@@ -159,35 +188,51 @@ static void __init native_describe(struct perfctr_info *info)
 	info->cpu_khz = cpu_khz;
 }
 
-int __init native_init(struct perfctr_info *info)
+static int __init native_try(void)
 {
 	int err;
 
-	err = pmu_detect();
-	if (err)
-		return err;
-	err = native_take();
+	err = native_take(false);
 	if (err) {
 		pr_err("perf has this processor's counters: end it, switch the NMI watchdog off (sysctl kernel.nmi_watchdog=0), and load this again\n");
 		return err;
 	}
 	err = pmu_try(true);
 	native_release(NULL);
+	return err;
+}
+
+int __init native_init(struct perfctr_info *info)
+{
+	int err;
+
+	err = pmu_detect() ?: native_switch_init();
 	if (err)
 		return err;
+	err = pmu_users_init();
+	if (err)
+		return err;
+	err = native_try();
+	if (err)
+		goto stop_users;
 	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "perfctr/native:online",
 				native_cpu_online, NULL);
 	if (err < 0)
-		return err;
+		goto stop_users;
 	native_cpuhp = err;
 	native_describe(info);
 	static_branch_enable(&native_key);
 	return 0;
+
+stop_users:
+	pmu_users_exit();
+	return err;
 }
 
 void native_exit(void)
 {
-	flush_work(&release_work);
+	cancel_delayed_work_sync(&release_work);
 	native_release(NULL);
 	cpuhp_remove_state(native_cpuhp);
+	pmu_users_exit();
 }

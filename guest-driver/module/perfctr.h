@@ -37,6 +37,12 @@
 #define PERFCTR_NR_READ		392
 
 /* Values of cpu_type that this driver needs to know. */
+#define PERFCTR_X86_INTEL_P5	1
+#define PERFCTR_X86_INTEL_P5MMX	2
+#define PERFCTR_X86_CYRIX_MII	6
+#define PERFCTR_X86_WINCHIP_C6	7
+#define PERFCTR_X86_WINCHIP_2	8
+#define PERFCTR_X86_VIA_C3	10
 #define PERFCTR_X86_INTEL_P4	11
 #define PERFCTR_X86_INTEL_P4M2	12
 #define PERFCTR_X86_INTEL_P4M3	16

@@ -11,14 +11,17 @@
  * Elsewhere the processor, or a VMM that knows no vector, delivers what the
  * local APIC's LVTPC says; that is an NMI, because the kernel's perf has it so:
  * both then work with one setting. An NMI may come while this CPU's door is in
- * use. So it looks at nothing but two flags, and leaves the rest to an interrupt
- * that comes right behind it.
+ * use. So it only looks whether an overflow is to be seen, and leaves the rest to
+ * an interrupt that comes right behind it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/bitops.h>
 #include <linux/cpuhotplug.h>
 #include <linux/irq_work.h>
+#include <linux/jiffies.h>
 #include <linux/kprobes.h>
+#include <linux/minmax.h>
 #include <linux/printk.h>
 #include <linux/smp.h>
 #include <linux/tick.h>
@@ -30,11 +33,17 @@
 #include <asm/nmi.h>
 #include <asm/processor.h>
 
+#include "global.h"
 #include "native.h"
 #include "pmi.h"
 #include "vperfctr.h"
 
 #define PMI_HANDLER	"perfctr"
+/*
+ * The NMI of an overflow that was found already may come as much later, on AMD's
+ * processors (arch/x86/events/amd/core.c has the same number).
+ */
+#define PMI_LATE_WINDOW	(HZ / 10)
 
 static bool pmi_works __ro_after_init;
 /* Intel's processors mask LVTPC when they deliver it. */
@@ -48,16 +57,50 @@ static DEFINE_PER_CPU(u32, pmi_lvtpc);
 static bool pmi_by_vector __ro_after_init;
 static DEFINE_PER_CPU(struct irq_work, pmi_work);
 
-void pmi_arm(void)
+static u32 pmi_counters(const struct perfctr_cpu_control *control)
 {
+	u32 counters = 0;
+	unsigned int i;
+
+	for (i = 0; i < control->nrictrs; i++)
+		counters |= BIT(control->pmc_map[control->nractrs + i]);
+	return counters;
+}
+
+void pmi_arm(const struct perfctr_cpu_control *control)
+{
+	/* At the door it may not have been checked. */
+	if (native())
+		this_cpu_write(pmi_cpu.counters, pmi_counters(control));
 	this_cpu_write(pmi_cpu.armed, true);
 	if (pmi_by_vector)
 		irq_work_queue(this_cpu_ptr(&pmi_work));
 }
 
+/* Each overflow is an NMI, or several are one; most often it came before this. */
+void pmi_found(u32 overflow)
+{
+	struct pmi_cpu *c = this_cpu_ptr(&pmi_cpu);
+	u32 claimed = this_cpu_xchg(pmi_cpu.claimed, 0);
+	u32 found = hweight32(overflow);
+
+	/* The VMM says of each whether it has come. */
+	if (!native() && door_has_attention)
+		return;
+	if (time_after(jiffies, c->until))
+		c->late = 0;
+	c->late += found - min(found, claimed);
+	c->until = jiffies + PMI_LATE_WINDOW;
+}
+
 static void pmi_look(struct irq_work *work)
 {
+	/* All NMIs of what it was set for have come: they come before this. */
+	if (!native())
+		WRITE_ONCE(this_cpu_read(door_page)->attention, 0);
 	vperfctr_pmi(0);
+	/* Of an overflow that somebody else's write to the counter undid. */
+	this_cpu_write(pmi_cpu.claimed, 0);
 }
 
 static void pmi_look_lazily(struct irq_work *work)
@@ -78,24 +121,59 @@ static void pmi_use_nmi(void)
 	apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
+/* Whether an overflow is to be seen here. Until it is found it stays so. */
+static bool pmi_is_due(void)
+{
+	struct door_page *page = this_cpu_read(door_page);
+	unsigned long counters = this_cpu_read(pmi_cpu.counters);
+	unsigned int pmc;
+
+	if (native()) {
+		for_each_set_bit(pmc, &counters, PMU_MAX_COUNTERS)
+			if (pmu_has_overflowed(pmu_read(pmc)))
+				return true;
+		return false;
+	}
+	/* An older VMM says nothing, so that any NMI may be ours meanwhile. */
+	if (!door_has_attention)
+		return this_cpu_read(pmi_cpu.armed);
+	return page && READ_ONCE(page->attention);
+}
+
+NOKPROBE_SYMBOL(pmi_is_due);
+
+/* The NMI of an overflow that was found without it. */
+static bool pmi_is_late(void)
+{
+	struct pmi_cpu *c = this_cpu_ptr(&pmi_cpu);
+
+	if (!c->late || time_after(jiffies, c->until))
+		return false;
+	c->late--;
+	return true;
+}
+
+NOKPROBE_SYMBOL(pmi_is_late);
+
 /*
  * Nothing says whose NMI it is. Every handler is asked, and one that nobody
- * claims alarms the administrator; one that two claim harms nobody. So this one
- * claims all that come while they may be its own, and one afterwards where an
- * overflow was seen before its NMI. What is perf's or the watchdog's they find
- * all the same, and cost here one look at counters that have not overflowed.
+ * claims alarms the administrator, or makes a dump of the system: somebody else
+ * may have sent it for that. So this one claims what an overflow explains.
  */
 static int pmi_nmi(unsigned int cmd, struct pt_regs *regs)
 {
-	if (this_cpu_read(pmi_cpu.armed))
+	bool ours = pmi_is_due();
+
+	if (ours) {
+		this_cpu_inc(pmi_cpu.claimed);
 		irq_work_queue(this_cpu_ptr(&pmi_work));
-	else if (this_cpu_read(pmi_cpu.late))
-		this_cpu_write(pmi_cpu.late, false);
-	else
-		return NMI_DONE;
-	if (pmi_masks)
+	} else {
+		ours = pmi_is_late();
+	}
+	/* What is masked now would never come again. */
+	if (pmi_masks && (ours || !reserved_by_nobody()))
 		pmi_use_nmi();
-	return NMI_HANDLED;
+	return ours ? NMI_HANDLED : NMI_DONE;
 }
 
 NOKPROBE_SYMBOL(pmi_nmi);

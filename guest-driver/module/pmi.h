@@ -9,24 +9,25 @@
 
 struct pmi_cpu {
 	bool armed;	/* i-mode counters are attached here */
-	bool late;	/* they were, and overflowed: it may still come */
+	u32 counters;	/* these, of the processor's own */
+	u32 claimed;	/* NMIs, since overflows were found last */
+	u32 late;	/* how many may still come of those found */
+	unsigned long until;	/* jiffies */
 };
 
 DECLARE_PER_CPU(struct pmi_cpu, pmi_cpu);
 
-/* Before counters that interrupt are attached. */
-void pmi_arm(void);
+/* Before the counters of @control that interrupt are attached. */
+void pmi_arm(const struct perfctr_cpu_control *control);
 
 /* They have overflowed. */
-static inline void pmi_is_late(void)
-{
-	this_cpu_write(pmi_cpu.late, true);
-}
+void pmi_found(u32 overflow);
 
 /* After they were detached, and nothing else that interrupts was attached. */
 static inline void pmi_disarm(void)
 {
 	this_cpu_write(pmi_cpu.armed, false);
+	this_cpu_write(pmi_cpu.counters, 0);
 }
 
 void pmi_init(struct perfctr_info *info);

@@ -23,7 +23,7 @@ int reserve_for_thread(bool may_sleep)
 	if (!atomic_inc_unless_negative(&reserved))
 		return -EBUSY;
 	if (native() && may_sleep)
-		err = native_take();
+		err = native_take(false);
 	if (err)
 		release_from_thread();
 	return err;
@@ -43,7 +43,7 @@ int reserve_for_cpus(void)
 			   RESERVED_BY_CPUS) != RESERVED_BY_NOBODY)
 		return -EBUSY;
 	if (native())
-		err = native_take();
+		err = native_take(true);
 	if (err)
 		release_from_cpus();
 	return err;

@@ -5,8 +5,8 @@
  * whose descriptor was mapped, one at a time, and goes when it is unmapped.
  *
  * Like the memory of perf's samples and of RDMA it is not swapped, so it counts
- * against RLIMIT_MEMLOCK, and it is charged to the memory cgroup. A mapping can
- * therefore not be divided, and a forked child does not get it.
+ * against RLIMIT_MEMLOCK of whoever has it mapped, and it is charged to the memory
+ * cgroup. A mapping can therefore not be divided. A forked child does not get it.
  */
 #include <linux/bits.h>
 #include <linux/capability.h>
@@ -91,12 +91,17 @@ static void sample_buffer_detach(struct sample_buffer *buffer)
 	raw_spin_unlock_irqrestore(&samples->lock, flags);
 }
 
-/* mremap() has made the mapping a second time, and will unmap the first. */
+/*
+ * mremap() has made the mapping a second time, and will unmap the first. Or a
+ * forked child has it after all, because of MADV_DOFORK: it is charged as well,
+ * whatever its limit, for the memory may be its alone soon.
+ */
 static void sample_buffer_vm_open(struct vm_area_struct *vma)
 {
 	struct sample_buffer *buffer = vma->vm_private_data;
 
 	refcount_inc(&buffer->maps);
+	atomic64_add(buffer->pages, &vma->vm_mm->pinned_vm);
 }
 
 /* The mapping holds the file, and that the state. */
@@ -104,10 +109,10 @@ static void sample_buffer_vm_close(struct vm_area_struct *vma)
 {
 	struct sample_buffer *buffer = vma->vm_private_data;
 
+	atomic64_sub(buffer->pages, &vma->vm_mm->pinned_vm);
 	if (!refcount_dec_and_test(&buffer->maps))
 		return;
 	sample_buffer_detach(buffer);
-	atomic64_sub(buffer->pages, &vma->vm_mm->pinned_vm);
 	sample_buffer_free(buffer);
 }
 

@@ -6,6 +6,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/irqflags.h>
+#include <linux/minmax.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/printk.h>
@@ -24,6 +25,11 @@
  * may be as long as 2^32 cycles, even if its thread is never switched.
  */
 #define SAMPLING_PERIOD	(HZ / 4)
+/*
+ * Nor may a counter turn over, of which user space has 32 bits as well: some
+ * events happen 16 times a cycle.
+ */
+#define SAMPLING_PERIOD_NATIVE	max(HZ / 32, 1)
 
 static DEFINE_PER_CPU(struct timer_list, sampling_timer);
 static struct preempt_ops switch_ops;
@@ -57,7 +63,8 @@ void vperfctr_begin_sampling(void)
 	struct timer_list *timer = this_cpu_ptr(&sampling_timer);
 
 	if (!timer_pending(timer))
-		mod_timer(timer, jiffies + SAMPLING_PERIOD);
+		mod_timer(timer, jiffies + (native() ? SAMPLING_PERIOD_NATIVE :
+						       SAMPLING_PERIOD));
 }
 
 /*
@@ -87,6 +94,8 @@ static void switch_out(struct preempt_notifier *notifier,
 	} else {
 		door_suspend(&prev->counters);
 	}
+	if (native())
+		native_switched_out(next_task);
 	if (next)
 		raw_spin_unlock(&next->lock);
 	vperfctr_tell_later(prev);
@@ -105,11 +114,8 @@ static void switch_resume(struct vperfctr *state)
 		if (err)
 			door_lost(&state->counters, err);
 	}
-	if (state->counters.attached) {
-		if (native())
-			native_allow_rdpmc();
+	if (state->counters.attached)
 		vperfctr_begin_sampling();
-	}
 }
 
 /* In the new thread's context, with interrupts on and preemption off. */
@@ -138,7 +144,8 @@ static void switch_sample(struct timer_list *timer)
 	local_irq_save(flags);
 	if (state && state->counters.attached) {
 		raw_spin_lock(&state->lock);
-		door_sample(&state->counters);
+		if (!native() || !native_sample_often(&state->counters))
+			door_sample(&state->counters);
 		raw_spin_unlock(&state->lock);
 		vperfctr_tell(state);
 		vperfctr_begin_sampling();
@@ -191,12 +198,13 @@ static void switch_exec(void *unused, struct task_struct *task, pid_t old_pid,
 	/* Also one that the thread's tracer has given it within this call. */
 	struct vperfctr *state = vperfctr_find(task);
 
-	if (!state)
-		return;
-	if (state->flags & VPERFCTR_CONTROL_CLOEXEC ||
-	    get_dumpable(task->mm) != SUID_DUMP_USER)
+	if (state && (state->flags & VPERFCTR_CONTROL_CLOEXEC ||
+		      get_dumpable(task->mm) != SUID_DUMP_USER))
 		vperfctr_unlink_self(state);
-	vperfctr_put(state);
+	if (state)
+		vperfctr_put(state);
+	if (native())
+		native_executed();
 }
 
 static void switch_exit_thread(void *unused, struct task_struct *task)

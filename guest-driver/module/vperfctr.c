@@ -20,6 +20,7 @@
 
 #include "forbidden.h"
 #include "global.h"
+#include "permission.h"
 #include "vperfctr.h"
 
 struct vperfctr *vperfctr_new(gfp_t gfp)
@@ -45,6 +46,28 @@ struct vperfctr *vperfctr_new(gfp_t gfp)
 	vperfctr_inherit_init(state);
 	refcount_set(&state->refs, 1);
 	return state;
+}
+
+/*
+ * A state that is left (vperfctr_find_left()) becomes as new. Of what is set here
+ * its thread, if it was killed, looks at no more than that nothing runs.
+ */
+static void vperfctr_renew(struct vperfctr *state)
+{
+	struct door_state *counters = &state->counters;
+
+	vperfctr_forget_root(state);
+	clear_page(counters->page);
+	*counters = (struct door_state){
+		.page = counters->page,
+		.gpa = counters->gpa,
+	};
+	state->si_signo = 0;
+	state->flags = 0;
+	state->moved = false;
+	state->samples.lost = 0;
+	memset(&state->children.sum, 0, sizeof(state->children.sum));
+	state->children.error = 0;
 }
 
 void vperfctr_put(struct vperfctr *state)
@@ -97,31 +120,41 @@ static long vperfctr_install(struct vperfctr *state, struct task_struct *link_to
 	return fd;
 }
 
-static long vperfctr_open_task(struct task_struct *task, int creat,
-			       bool no_rdpmc)
+static long vperfctr_create(struct task_struct *task, bool no_rdpmc)
 {
-	struct vperfctr *state;
+	struct vperfctr *left = vperfctr_find_left(task);
+	struct vperfctr *state = left;
 	long fd;
 
-	state = vperfctr_find(task);
-	if (!creat) {
-		fd = vperfctr_install(state, NULL);
-		if (state)
-			vperfctr_put(state);
-		return fd;
-	}
-	if (state) {
-		vperfctr_put(state);
-		return -EEXIST;
-	}
-	state = vperfctr_new(GFP_KERNEL_ACCOUNT);
+	if (left)
+		vperfctr_renew(left);
+	else
+		state = vperfctr_new(GFP_KERNEL_ACCOUNT);
 	if (IS_ERR(state))
 		return PTR_ERR(state);
 	state->counters.no_rdpmc = no_rdpmc;
 	fd = vperfctr_install(state, task);
-	if (fd < 0)
+	/* A new one's only reference is its thread's from now on. */
+	if (fd < 0 || left)
 		vperfctr_put(state);
 	return fd;
+}
+
+static long vperfctr_open_task(struct task_struct *task, int creat,
+			       bool no_rdpmc)
+{
+	struct vperfctr *state = vperfctr_find(task);
+	long fd = 0;
+
+	if (creat)
+		fd = state ? -EEXIST : may_open();
+	else
+		fd = vperfctr_install(state, NULL);
+	if (state)
+		vperfctr_put(state);
+	if (!creat || fd)
+		return fd;
+	return vperfctr_create(task, no_rdpmc);
 }
 
 /* @no_rdpmc is for a new state: see door_shown(). */

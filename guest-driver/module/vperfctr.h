@@ -57,6 +57,8 @@ struct vperfctr {
 	raw_spinlock_t lock;
 	/* The thread that counts, or NULL for ever once unlinked. */
 	struct task_struct *owner;
+	/* The same, for as long as it has its reference. */
+	struct task_struct *task;
 	struct hlist_node link;
 	bool linked;			/* the thread has its reference */
 	bool watched;			/* its notifier is registered */
@@ -100,8 +102,11 @@ long vperfctr_do_control(struct vperfctr *state,
 			 const struct vperfctr_control *control, int unreadable);
 
 /* link.c: states and their threads */
+int vperfctr_table_init(void);
+void vperfctr_table_exit(void);
 void vperfctr_link_init(struct vperfctr *state);
 struct vperfctr *vperfctr_find(struct task_struct *task);
+struct vperfctr *vperfctr_find_left(struct task_struct *task);
 bool vperfctr_is_own(struct vperfctr *state);
 struct task_struct *vperfctr_hold_owner(struct vperfctr *state);
 int vperfctr_link(struct vperfctr *state, struct task_struct *task);
@@ -163,7 +168,7 @@ int ioctls_init(void);
 void ioctls_exit(void);
 
 /* main.c */
-const struct perfctr_info *perfctr_get_info(void);
+struct perfctr_info perfctr_get_info(void);
 long perfctr_info(struct perfctr_info __user *uinfo,
 		  struct perfctr_cpu_mask __user *ucpus,
 		  struct perfctr_cpu_mask __user *uforbidden);

@@ -233,7 +233,8 @@ void vperfctr_close(struct vperfctr *self);
  * that enables nothing stops them and leaves all sums readable.
  *
  * ESRCH: detached from its thread, or another thread's that is not stopped. EPERM: reserved bits in an event select, or
- * i-mode where there are no interrupts. EINVAL: too many counters, a counter number out of range or twice, an event
+ * i-mode where there are no interrupts. EACCES: counts kernel mode, which needs CAP_PERFMON or the sysctl
+ * kernel.perf_event_paranoid at most 1. EINVAL: too many counters, a counter number out of range or twice, an event
  * select without enable bit or privilege level, an ireset that is not negative. EOPNOTSUPP: the host cannot count it.
  */
 int vperfctr_control(const struct vperfctr *self, const struct vperfctr_control *control);

@@ -109,6 +109,14 @@ fn hint(call: Call, errno: Errno) -> &'static str {
             ": the processor's counters are taken by somebody else; see `perfvisor doctor` on the host"
         }
         (Call::Open, Errno::SRCH) => ": no such thread, or it is not stopped under ptrace by this one",
+        (Call::Control, Errno::ACCESS) => {
+            ": counting kernel mode needs CAP_PERFMON, or the sysctl kernel.perf_event_paranoid at most 1, or the driver's \
+             parameter allow_kernel (/sys/module/perfctr/parameters/allow_kernel), and a security module may forbid it; \
+             user mode alone needs none of them (perfex -e cycles:u)"
+        }
+        (Call::Open, Errno::ACCESS) => {
+            ": a security module (SELinux, ...) forbids this user performance events"
+        }
         (Call::Control, Errno::PERM) => {
             ": a reserved bit is set in an event select, or overflow interrupts were asked for and this \
              processor has none"

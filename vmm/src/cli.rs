@@ -137,6 +137,9 @@ pub struct Run {
     /// Give the command a terminal (a shell has one when perfvisor has)
     #[arg(short, long)]
     pub tty: bool,
+    /// Leave the machine all rights of its user, for debugging. Without this it drops them before the guest runs
+    #[arg(long)]
+    pub no_confinement: bool,
     /// A cpio archive of copied files, made by another perfvisor
     #[arg(long, hide = true)]
     pub overlay: Option<PathBuf>,

@@ -1,23 +1,35 @@
 //! The control socket: other commands ask a running machine.
 //!
 //! One request line, one answer line, both JSON. Each client has a thread of its own with time limits, so that a
-//! client that says nothing or reads nothing holds up neither the machine nor other clients.
+//! client that says nothing or reads nothing holds up neither the machine nor other clients; and there are so many at once
+//! and no more.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
 
+use crate::confinement::{Confinement, Role};
 use crate::dump::MachineDump;
 use crate::vcpu::Remote;
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take for its request.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest request line.
-const REQUEST_MAX: u64 = 4096;
+const REQUEST_MAX: usize = 4096;
+/// Longest answer that a client takes: many times that of the most vCPUs.
+const ANSWER_MAX: u64 = 64 << 20;
+/// Clients at once.
+const MOST_CLIENTS: usize = 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,6 +42,16 @@ enum Request {
 enum Answer {
     Dump(MachineDump),
     Error(String),
+    /// It answers as many as it can.
+    Busy,
+}
+
+impl Answer {
+    fn line(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(self)?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
 }
 
 /// Why a machine could not be asked.
@@ -41,6 +63,9 @@ pub enum Error {
     /// It is stopped, or busy with its start.
     #[error("it does not answer within {} s", (PATIENCE * 2).as_secs())]
     Silent,
+    /// Too many ask it at once.
+    #[error("it is busy with others that ask; try again")]
+    Busy,
     /// It stopped answering.
     #[error("it ended while it was asked")]
     Ended,
@@ -61,6 +86,8 @@ pub struct Subject {
     pub started: Instant,
     /// Its vCPUs.
     pub vcpus: Vec<Remote>,
+    /// Of its threads.
+    pub confinement: Confinement,
 }
 
 impl Subject {
@@ -83,41 +110,173 @@ impl Subject {
             name: self.name.clone(),
             pid: std::process::id(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
+            confinement: self.confinement.state().cloned(),
             vcpus,
         }
     }
 }
 
-/// Serve one client, in a thread of its own.
-pub fn serve(client: UnixStream, subject: Arc<Subject>) {
-    let serve = move || -> io::Result<()> {
-        client.set_nonblocking(false)?;
-        client.set_read_timeout(Some(PATIENCE))?;
-        client.set_write_timeout(Some(PATIENCE))?;
-        let mut line = String::new();
-        BufReader::new((&client).take(REQUEST_MAX)).read_line(&mut line)?;
-        let answer = match serde_json::from_str(&line) {
+/// A client, and how far it is.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    stage: AtomicU8,
+}
+
+/// What a client is waited for, or waits for: its request, the vCPUs' answers, that it takes them; or it was cut off.
+const READING: u8 = 0;
+const ASKING: u8 = 1;
+const WRITING: u8 = 2;
+const CUT_OFF: u8 = 3;
+
+/// The clients that are served.
+#[derive(Debug, Default)]
+pub struct Clients(Vec<Weak<Client>>);
+
+impl Clients {
+    /// Serve one more. Where there are many already, the first of those that keep us waiting goes; one whose answer is being
+    /// made does not, and if all are such the new one is refused.
+    pub fn add(&mut self, stream: UnixStream, subject: &Arc<Subject>) {
+        if let Err(reason) = check_peer(&stream) {
+            return refuse(&stream, &Answer::Error(reason));
+        }
+        self.0.retain(|client| client.strong_count() > 0);
+        if self.0.len() >= MOST_CLIENTS && !self.cut_off_one() || self.0.len() >= 2 * MOST_CLIENTS {
+            return refuse(&stream, &Answer::Busy);
+        }
+        let client = Arc::new(Client { stream, stage: AtomicU8::new(READING) });
+        self.0.push(Arc::downgrade(&client));
+        serve(client, Arc::clone(subject));
+    }
+
+    fn cut_off_one(&self) -> bool {
+        self.0.iter().filter_map(Weak::upgrade).any(|client| client.cut_off())
+    }
+}
+
+impl Client {
+    /// Whether it kept us waiting, and now does not any more.
+    fn cut_off(&self) -> bool {
+        let cut = [READING, WRITING].iter().any(|&stage| self.enter(stage, CUT_OFF));
+        if cut {
+            // Its thread is woken by this, and ends.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        cut
+    }
+
+    /// Go from one stage to the next; false if another thread was faster.
+    fn enter(&self, from: u8, to: u8) -> bool {
+        self.stage.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    fn serve(&self, subject: &Subject) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        let line = self.read_line(Instant::now() + REQUEST_PATIENCE)?;
+        if !self.enter(READING, ASKING) {
+            return Ok(());
+        }
+        let answer = match serde_json::from_slice(&line) {
             Ok(Request::Dump) => subject.dump().map_or_else(Answer::Error, Answer::Dump),
             Err(e) => Answer::Error(format!("not a request of this version of perfvisor: {e}")),
         };
-        let mut bytes = serde_json::to_vec(&answer)?;
-        bytes.push(b'\n');
-        (&client).write_all(&bytes)
+        self.enter(ASKING, WRITING);
+        self.write_all(&answer.line()?, Instant::now() + PATIENCE)
+    }
+
+    /// The request: a line, or what comes before the end, or as much as a request may be long.
+    fn read_line(&self, deadline: Instant) -> io::Result<Vec<u8>> {
+        let mut line = vec![0; REQUEST_MAX];
+        let mut length = 0;
+        while length < line.len() {
+            self.stream.set_read_timeout(Some(left(deadline)?))?;
+            match (&self.stream).read(&mut line[length..]) {
+                Ok(0) => break,
+                Ok(count) => {
+                    let end = line[length..length + count].iter().position(|byte| *byte == b'\n');
+                    length += end.unwrap_or(count);
+                    if end.is_some() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        line.truncate(length);
+        Ok(line)
+    }
+
+    fn write_all(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(left(deadline)?))?;
+            match (&self.stream).write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The time until `deadline`; an error when there is none.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// The socket's mode keeps others out; this is for those who were given its descriptor, or the socket.
+fn check_peer(stream: &UnixStream) -> Result<(), String> {
+    let peer = socket_peercred(stream).map_err(|error| format!("it cannot tell who asks: {error}"))?.uid;
+    match peer.is_root() || peer == getuid() {
+        true => Ok(()),
+        false => Err(format!("it is another user's; ask as user {} or as root", getuid().as_raw())),
+    }
+}
+
+/// Tell a client why it is not served, without waiting for it.
+fn refuse(mut stream: &UnixStream, answer: &Answer) {
+    // The line fits into an empty socket; a client that did not leave it empty sees its connection close.
+    if stream.set_nonblocking(true).is_ok()
+        && let Ok(line) = answer.line()
+    {
+        let _ = stream.write(&line);
+    }
+}
+
+/// Serve one client, in a thread of its own.
+fn serve(client: Arc<Client>, subject: Arc<Subject>) {
+    let serve = move || {
+        subject.confinement.enter(Role::Control);
+        client.serve(&subject)
     };
     // A client that cannot be served sees its connection close; that is answer enough.
     let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
 }
 
-/// Ask the machine behind `socket` for its dump.
+/// Ask the machine behind `socket` for its dump. One that is busy is asked again.
 pub fn ask_dump(socket: &Path) -> Result<MachineDump, Error> {
+    const AGAIN_AFTER: Duration = Duration::from_millis(50);
+    let begun = Instant::now();
+    loop {
+        match ask_dump_once(socket) {
+            Err(Error::Busy) if begun.elapsed() < PATIENCE => std::thread::sleep(AGAIN_AFTER),
+            answer => return answer,
+        }
+    }
+}
+
+fn ask_dump_once(socket: &Path) -> Result<MachineDump, Error> {
     let mut stream = UnixStream::connect(socket).map_err(Error::Connect)?;
     stream.set_read_timeout(Some(PATIENCE * 2)).map_err(Error::Connect)?;
     let mut request = serde_json::to_vec(&Request::Dump).map_err(Error::Answer)?;
     request.push(b'\n');
-    stream.write_all(&request).map_err(|_| Error::Ended)?;
+    // A machine that refuses does not wait for the request; what it says is there all the same.
+    let _ = stream.write_all(&request);
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => Error::Silent,
+    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut line).map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => Error::Silent,
         _ => Error::Ended,
     })?;
     if line.is_empty() {
@@ -126,6 +285,7 @@ pub fn ask_dump(socket: &Path) -> Result<MachineDump, Error> {
     match serde_json::from_str(&line).map_err(Error::Answer)? {
         Answer::Dump(dump) => Ok(dump),
         Answer::Error(reason) => Err(Error::Refused(reason)),
+        Answer::Busy => Err(Error::Busy),
     }
 }
 
@@ -134,17 +294,65 @@ mod tests {
     use super::*;
 
     fn subject() -> Arc<Subject> {
-        Arc::new(Subject { name: "vm".to_owned(), started: Instant::now(), vcpus: Vec::new() })
+        Arc::new(Subject {
+            name: "vm".to_owned(),
+            started: Instant::now(),
+            vcpus: Vec::new(),
+            confinement: Confinement::none(),
+        })
     }
 
     fn exchange(request: &[u8]) -> String {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        serve(theirs, subject());
+        Clients::default().add(theirs, &subject());
         ours.write_all(request).unwrap();
-        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        ours.shutdown(Shutdown::Write).unwrap();
         let mut answer = String::new();
         ours.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// A client that has connected, and its end of the connection.
+    fn connect(clients: &mut Clients, subject: &Arc<Subject>) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        clients.add(theirs, subject);
+        ours.set_read_timeout(Some(PATIENCE)).unwrap();
+        ours
+    }
+
+    #[test]
+    fn those_who_say_nothing_give_way_to_others() {
+        let (mut clients, subject) = (Clients::default(), subject());
+        let silent: Vec<_> = (0..MOST_CLIENTS).map(|_| connect(&mut clients, &subject)).collect();
+        let mut asks = connect(&mut clients, &subject);
+        asks.write_all(b"\"dump\"\n").unwrap();
+        let mut answer = String::new();
+        asks.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("{\"dump\""), "{answer}");
+        let gone = silent.iter().filter(|client| {
+            let mut client: &UnixStream = client;
+            client.set_nonblocking(true).unwrap();
+            matches!(client.read(&mut [0]), Ok(0))
+        });
+        assert_eq!(gone.count(), 1, "the others still have their time");
+        assert!(clients.0.len() <= 2 * MOST_CLIENTS);
+    }
+
+    #[test]
+    fn when_all_wait_for_their_answers_others_are_told_that_it_is_busy() {
+        let (mut clients, subject) = (Clients::default(), subject());
+        let asking = |_| {
+            let client = Client { stream: UnixStream::pair().unwrap().0, stage: AtomicU8::new(ASKING) };
+            Arc::new(client)
+        };
+        let others: Vec<_> = (0..MOST_CLIENTS).map(asking).collect();
+        clients.0.extend(others.iter().map(Arc::downgrade));
+        let mut answer = String::new();
+        connect(&mut clients, &subject).read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("busy"), "{answer}");
+        drop(others);
+        connect(&mut clients, &subject);
+        assert_eq!(clients.0.len(), 1);
     }
 
     #[test]

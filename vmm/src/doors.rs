@@ -20,6 +20,10 @@ pub(crate) struct VcpuDoors<H: HostPmu> {
     pmu: Option<VirtualPmu<H>>,
     memory: GuestMemoryMmap,
     exits: Exits,
+    /// What this vCPU said last filled the serial port's output.
+    output_full: bool,
+    /// The exit that is being handled is an instruction that nobody has counted yet.
+    uncounted: bool,
 }
 
 impl<H: HostPmu> VcpuDoors<H> {
@@ -30,7 +34,16 @@ impl<H: HostPmu> VcpuDoors<H> {
         pmu: Option<VirtualPmu<H>>,
         memory: GuestMemoryMmap,
     ) -> Self {
-        Self { index, ports, session, pmu, memory, exits: Exits::default() }
+        Self {
+            index,
+            ports,
+            session,
+            pmu,
+            memory,
+            exits: Exits::default(),
+            output_full: false,
+            uncounted: false,
+        }
     }
 }
 
@@ -39,19 +52,31 @@ fn session_offset(address: u64) -> Option<u64> {
     address.checked_sub(layout::VIRTIO_MMIO).filter(|offset| *offset < layout::VIRTIO_MMIO_SIZE)
 }
 
+impl<H: HostPmu> VcpuDoors<H> {
+    /// Port or memory-mapped input or output, which the processor has not retired.
+    fn input_or_output(&mut self) {
+        self.uncounted = self.pmu.as_ref().is_some_and(VirtualPmu::counts_emulated_here);
+    }
+}
+
 impl<H: HostPmu> Doors for VcpuDoors<H> {
     fn port_read(&mut self, port: u16, data: &mut [u8]) {
         self.exits.port += 1;
+        self.input_or_output();
         self.ports.read(port, data);
     }
 
     fn port_write(&mut self, port: u16, data: &[u8]) -> Option<Stop> {
         self.exits.port += 1;
-        self.ports.write(port, data)
+        self.input_or_output();
+        let stop = self.ports.write(port, data);
+        self.output_full = self.ports.output_is_full();
+        stop
     }
 
     fn mmio_read(&mut self, address: u64, data: &mut [u8]) {
         self.exits.mmio += 1;
+        self.input_or_output();
         match session_offset(address) {
             Some(offset) => self.session.read(offset, data),
             None => data.fill(0),
@@ -60,6 +85,7 @@ impl<H: HostPmu> Doors for VcpuDoors<H> {
 
     fn mmio_write(&mut self, address: u64, data: &[u8]) {
         self.exits.mmio += 1;
+        self.input_or_output();
         if let Some(offset) = session_offset(address) {
             self.session.write(offset, data);
         }
@@ -87,12 +113,27 @@ impl<H: HostPmu> Doors for VcpuDoors<H> {
         }
     }
 
+    fn wants_mode(&mut self) -> bool {
+        std::mem::take(&mut self.uncounted)
+    }
+
+    fn emulated(&mut self, kernel: bool) {
+        if let Some(pmu) = &mut self.pmu {
+            pmu.emulated(kernel);
+        }
+    }
+
     fn take_pmi(&mut self) -> bool {
         self.pmu.as_mut().is_some_and(VirtualPmu::take_pmi)
     }
 
     fn take_vector(&mut self) -> Option<u8> {
         self.pmu.as_mut()?.take_vector(&self.memory)
+    }
+
+    fn must_wait(&mut self) -> bool {
+        self.output_full = self.output_full && self.ports.wait_for_output();
+        self.output_full
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::confinement;
+
 /// One machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MachineDump {
@@ -13,6 +15,9 @@ pub struct MachineDump {
     pub pid: u32,
     /// Milliseconds since it started.
     pub uptime_ms: u64,
+    /// What its VMM gave up before the guest ran; `None` with `--no-confinement`.
+    #[serde(default)]
+    pub confinement: Option<confinement::State>,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuDump>,
 }
@@ -80,6 +85,10 @@ pub fn table(dump: &MachineDump) -> String {
         dump.vcpus.len(),
         dump.uptime_ms as f64 / 1000.0
     );
+    let _ = match &dump.confinement {
+        Some(state) => writeln!(out, "  confined   {state}"),
+        None => writeln!(out, "  confined   no: its VMM has all rights of its user"),
+    };
     for vcpu in &dump.vcpus {
         let _ = vcpu_table(&mut out, vcpu);
     }
@@ -171,6 +180,8 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
             hardware.kicks
         )?;
     }
+    let by_kvm = if pmu.counts_emulated { "counted" } else { "not counted (CPUID, HLT and others)" };
+    writeln!(out, "  emulated   instructions by perfvisor {}, counted; by KVM {by_kvm}", pmu.emulated)?;
     let door = pmu.door;
     writeln!(
         out,

@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod command;
+pub mod confinement;
 pub mod control;
 pub mod devices;
 mod doors;
@@ -15,6 +16,8 @@ pub mod host;
 pub mod lab;
 pub mod machine;
 pub mod place;
+mod private_socket;
+mod ratelimit;
 pub mod registry;
 pub mod say;
 pub mod vcpu;

@@ -13,6 +13,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return refused(&e),
     };
+    // Nothing that perfvisor starts needs more than perfvisor has. It fails on no kernel that perfvisor runs on.
+    let _ = rustix::thread::set_no_new_privs(true);
     match dispatch(&cli) {
         Ok(code) => code,
         Err(e) => {

@@ -8,8 +8,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
+
+use crate::private_socket::private_listener;
 
 /// Why the registry could not do it.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +28,14 @@ pub enum Error {
         "a machine named '{0}' is already running; choose another name with --name, or see 'perfvisor list'"
     )]
     Taken(String),
-    /// The directory is somebody else's.
-    #[error("{0} does not belong to this user alone; set XDG_RUNTIME_DIR to a private directory")]
-    NotPrivate(PathBuf),
+    /// Others could connect to the machines in this directory, or put something into their place.
+    #[error("{} {reason}", .path.display())]
+    NotPrivate {
+        /// The directory, or the one it is in.
+        path: PathBuf,
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
     /// The system's refusal.
     #[error("{path}: {error}")]
     Io {
@@ -41,20 +50,49 @@ pub enum Error {
 pub fn directory() -> Result<PathBuf, Error> {
     let uid = rustix::process::getuid();
     let path = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("perfvisor"),
+        // As the specification has it: what is not absolute does not count.
+        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir).join("perfvisor"),
         _ if uid.is_root() => PathBuf::from("/run/perfvisor"),
         _ => std::env::temp_dir().join(format!("perfvisor-{}", uid.as_raw())),
     };
-    let io = |error| Error::Io { path: path.clone(), error };
-    DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
-    let metadata = std::fs::symlink_metadata(&path).map_err(io)?;
-    if !metadata.is_dir() || metadata.uid() != uid.as_raw() || metadata.mode() & 0o022 != 0 {
-        return Err(Error::NotPrivate(path));
-    }
-    Ok(path)
+    directory_in(&path)
 }
 
-/// A name held by this process, with the control socket that belongs to it. Dropping it gives both up.
+/// The directory at `path`, private to this user.
+fn directory_in(path: &Path) -> Result<PathBuf, Error> {
+    let uid = rustix::process::getuid().as_raw();
+    let io = |error| Error::Io { path: path.to_owned(), error };
+    let refuse = |path: &Path, reason: String| Err(Error::NotPrivate { path: path.to_owned(), reason });
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+    // Whoever may rename it can put another in its place at any time; not so in a sticky directory, such as /tmp.
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let above = std::fs::metadata(parent).map_err(io)?;
+    let sticky = above.mode() & 0o1000 != 0;
+    if !sticky && (above.mode() & 0o022 != 0 || ![0, uid].contains(&above.uid())) {
+        let whose = if above.mode() & 0o022 != 0 { "can be written by others" } else { "is another user's" };
+        return refuse(parent, format!("{whose}: set XDG_RUNTIME_DIR to a private directory, or unset it"));
+    }
+    let own = std::fs::symlink_metadata(path).map_err(io)?;
+    if own.is_symlink() {
+        return refuse(path, "is a symbolic link: remove it".to_owned());
+    }
+    if !own.is_dir() || own.uid() != uid {
+        return refuse(
+            path,
+            "is not a directory of this user's: remove it, or set XDG_RUNTIME_DIR to a private directory"
+                .to_owned(),
+        );
+    }
+    if own.mode() & 0o077 != 0 {
+        let reason =
+            format!("is open to others (mode {:o}): chmod 700 {}", own.mode() & 0o7777, path.display());
+        return refuse(path, reason);
+    }
+    Ok(path.to_owned())
+}
+
+/// A name held by this process, with the control socket that belongs to it. Dropping it gives both up; their files it
+/// removes unless it may not ([`Claim::leave_files`]).
 #[derive(Debug)]
 pub struct Claim {
     name: String,
@@ -62,12 +100,14 @@ pub struct Claim {
     lock: PathBuf,
     _held: File,
     listener: UnixListener,
+    leaves_files: AtomicBool,
 }
 
 impl Claim {
     /// Take `name`.
     pub fn new(directory: &Path, name: &str) -> Result<Self, Error> {
         check_name(name)?;
+        remove_leftovers(directory);
         let lock = directory.join(format!("{name}.lock"));
         let socket = socket_path(directory, name);
         let held = try_lock(&lock)
@@ -80,13 +120,26 @@ impl Claim {
             return Err(Error::Io { path: socket, error });
         }
         let listener =
-            UnixListener::bind(&socket).map_err(|error| Error::Io { path: socket.clone(), error })?;
-        Ok(Self { name: name.to_owned(), socket, lock, _held: held, listener })
+            private_listener(&socket).map_err(|error| Error::Io { path: socket.clone(), error })?;
+        Ok(Self {
+            name: name.to_owned(),
+            socket,
+            lock,
+            _held: held,
+            listener,
+            leaves_files: AtomicBool::new(false),
+        })
     }
 
     /// The name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// This process may remove no file any more. Without a held lock they mean nothing, and the next machine that takes a name
+    /// here, or a list, removes them.
+    pub fn leave_files(&self) {
+        self.leaves_files.store(true, Ordering::Relaxed);
     }
 
     /// The control socket.
@@ -97,6 +150,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        if self.leaves_files.load(Ordering::Relaxed) {
+            return;
+        }
         // Socket first: whoever then takes the lock makes its own.
         let _ = std::fs::remove_file(&self.socket);
         let _ = std::fs::remove_file(&self.lock);
@@ -110,6 +166,7 @@ pub fn socket_path(directory: &Path, name: &str) -> PathBuf {
 
 /// Names of the running machines, sorted.
 pub fn running(directory: &Path) -> Result<Vec<String>, Error> {
+    remove_leftovers(directory);
     let io = |error| Error::Io { path: directory.to_owned(), error };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
@@ -126,13 +183,36 @@ pub fn running(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
+/// Remove the files of machines that are gone.
+fn remove_leftovers(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let lock = entry.path();
+        let name = lock.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".lock"));
+        let Some(name) = name.filter(|name| check_name(name).is_ok()) else { continue };
+        // Who just begins to take the name finds its file gone, and makes another.
+        if let Ok(file) = File::open(&lock)
+            && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            // Socket first: whoever then takes the lock makes its own.
+            let _ = std::fs::remove_file(socket_path(directory, name));
+            let _ = std::fs::remove_file(&lock);
+        }
+    }
+}
+
 /// Whether some process holds `name`.
 pub fn is_running(directory: &Path, name: &str) -> bool {
     let path = directory.join(format!("{name}.lock"));
     // A shared lock, so that two who look at the same time do not see each other.
-    match File::open(&path) {
-        Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
-        Err(_) => false,
+    let is_held = || {
+        File::open(&path)
+            .is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+    };
+    // Who removes leftovers holds them for an instant.
+    is_held() && {
+        std::thread::sleep(Duration::from_millis(2));
+        is_held()
     }
 }
 
@@ -158,7 +238,7 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
 /// `is_running` holds a shared lock for an instant; only a lock that stays is a machine's.
 fn held_for_long(file: &File) -> bool {
     for _ in 0..20 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
         if rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
             return false;
         }
@@ -176,6 +256,8 @@ fn check_name(name: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -197,6 +279,63 @@ mod tests {
         drop(UnixListener::bind(socket_path(dir.path(), "vm")).unwrap());
         assert!(running(dir.path()).unwrap().is_empty());
         Claim::new(dir.path(), "vm").unwrap();
+    }
+
+    /// Whoever may connect may ask; the folder alone does not keep others out, for it may be given to them.
+    #[test]
+    fn the_control_socket_is_the_users_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let claim = Claim::new(dir.path(), "vm").unwrap();
+        let mode = std::fs::metadata(socket_path(dir.path(), "vm")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+        assert!(claim.listener().local_addr().is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_others_can_look_into_is_refused_with_a_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let make = |path: &Path, mode: u32| {
+            std::fs::create_dir(path).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for mode in [0o755, 0o750, 0o710, 0o777] {
+            let open = at(&format!("{mode:o}"));
+            make(&open, 0o700);
+            make(&open.join("perfvisor"), mode);
+            let refused = directory_in(&open.join("perfvisor")).unwrap_err().to_string();
+            assert!(refused.contains("chmod 700"), "{mode:o}: {refused}");
+        }
+        make(&at("linked"), 0o700);
+        std::os::unix::fs::symlink(dir.path(), at("linked/perfvisor")).unwrap();
+        assert!(directory_in(&at("linked/perfvisor")).unwrap_err().to_string().contains("link"));
+        make(&at("file"), 0o700);
+        std::fs::write(at("file/perfvisor"), "").unwrap();
+        assert!(directory_in(&at("file/perfvisor")).is_err());
+        // Whoever can rename the folder can put another in its place.
+        make(&at("shared"), 0o777);
+        let refused = directory_in(&at("shared/perfvisor")).unwrap_err().to_string();
+        assert!(refused.contains("XDG_RUNTIME_DIR"), "{refused}");
+        make(&at("sticky"), 0o1777);
+        let made = directory_in(&at("sticky/perfvisor")).unwrap();
+        assert_eq!(std::fs::metadata(made).unwrap().mode() & 0o7777, 0o700);
+        assert!(directory_in(&at("sticky/perfvisor")).is_ok(), "the second time");
+    }
+
+    #[test]
+    fn what_a_confined_machine_left_goes_with_the_next_claim_or_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = || std::fs::read_dir(dir.path()).unwrap().count();
+        let leave = |name| Claim::new(dir.path(), name).unwrap().leave_files();
+        leave("one");
+        assert_eq!(files(), 2);
+        let other = Claim::new(dir.path(), "other").unwrap();
+        assert_eq!((files(), running(dir.path()).unwrap()), (2, vec!["other".to_owned()]));
+        drop(other);
+        leave("three");
+        std::fs::create_dir(dir.path().join("lab")).unwrap();
+        assert!(running(dir.path()).unwrap().is_empty());
+        assert_eq!(files(), 1, "and nothing else");
     }
 
     #[test]

@@ -49,6 +49,26 @@ fn output_that_cannot_be_written_is_an_error_and_a_reader_that_left_is_none() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
 }
 
+/// Nothing is read to its end that has none, and nobody waits for a FIFO's writer.
+#[test]
+fn kernels_that_are_no_files_are_refused_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    for (kernel, what) in [(fifo.to_str().unwrap(), "FIFO"), ("/dev/zero", "device"), ("/", "folder")] {
+        let output = perfvisor().args(["run", "--kernel", kernel]).output().unwrap();
+        let said = stderr(&output);
+        assert!(said.contains(kernel) && said.contains(what) && said.contains("file"), "{said}");
+        assert_eq!(output.status.code(), Some(125));
+    }
+    // As process substitution gives it.
+    let script = "exec \"$0\" run --kernel <(cat /dev/zero)";
+    let perfvisor = env!("CARGO_BIN_EXE_perfvisor");
+    let output = Command::new("bash").args(["-c", script, perfvisor]).output().unwrap();
+    assert!(stderr(&output).contains("FIFO"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_standard_error_that_takes_nothing_changes_no_status() {
     for nowhere in [full, unread] {

@@ -9,8 +9,9 @@ use kvm_ioctls::Kvm;
 use session::EXIT_OWN_FAILURE;
 
 use super::main_loop::{event_manager, lock};
-use super::run::{self, create, finish, subject, write_report};
+use super::run::{self, confine, create, finish, subject, write_report};
 use crate::cli::Run;
+use crate::confinement::Confinement;
 use crate::control::Subject;
 use crate::devices::ports::Stop;
 use crate::guest_session::{Caught, Signals};
@@ -27,19 +28,20 @@ pub(super) fn run(options: &Run) -> Result<u8> {
     let directory = registry::directory()?;
     let claim = Claim::new(&directory, &options.machine_name())?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
-    let config = config(options, &kvm)?;
+    let mut config = config(options, &kvm)?;
     let source = run::source(options)?;
     // As for Linux guests: what cannot be written is found out before the guest runs, and while signals end this process.
     let console = console(options.console.as_deref())?;
     let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;
     let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
 
+    config.confinement = run::confinement(options, &source)?;
     let machine = Machine::new(&kvm, &config, Some(console), source.vcpus())?;
-    let subject = subject(&claim, &machine);
-    let status = supervise(&machine, &claim, &subject, &signals)?;
+    let subject = subject(&claim, &machine, &config.confinement);
+    let status = supervise(options, &machine, &claim, &subject, &signals)?;
     let dump = finish(machine, &subject);
     if let Some(report) = report {
-        write_report(report, &dump).context("report")?;
+        write_report(&report, &dump).context("report")?;
     }
     Ok(status)
 }
@@ -54,6 +56,7 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
         modules: initrd.chain(options.modules.iter().cloned()).collect(),
         cmdline: options.append.clone().unwrap_or_default(),
         pmu: run::pmu(options, kvm)?,
+        confinement: Confinement::none(),
     })
 }
 
@@ -67,6 +70,7 @@ fn console(path: Option<&Path>) -> Result<Box<dyn Write + Send>> {
 
 /// The main loop. Nobody in the guest takes signals, so the first ends it.
 fn supervise(
+    options: &Run,
     machine: &Machine,
     claim: &Claim,
     subject: &Arc<Subject>,
@@ -75,6 +79,7 @@ fn supervise(
     let mut manager = event_manager(machine, claim, subject, signals)?;
     let console = machine.console();
     let mut stop = None;
+    confine(options, subject, claim);
     machine.run();
     loop {
         let patience = if stop.is_some() { LAST_OUTPUT } else { -1 };

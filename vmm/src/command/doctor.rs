@@ -9,6 +9,7 @@ use anyhow::Result;
 use images::layout::Layout;
 use kvm_ioctls::{Cap, Kvm};
 
+use crate::confinement;
 use crate::host::rdpmc::Rdpmc;
 use crate::host::{self, ring0};
 use crate::say::print;
@@ -46,6 +47,7 @@ impl Finding {
 pub fn doctor() -> Result<ExitCode> {
     let mut findings = kvm();
     findings.extend(counters::counters());
+    findings.extend(confinement());
     findings.extend(images());
     // Writing to a String cannot fail.
     let mut out = String::new();
@@ -173,6 +175,27 @@ fn rdpmc(kvm: &Kvm) -> Finding {
         Err(e) => finding(Verdict::Note, SUBJECT, format!("a small test guest did not run: {e}"))
             .remedy("run --msr-door off: the perfctr door alone, which needs no RDPMC"),
     }
+}
+
+/// What holds a machine that somebody has broken into.
+fn confinement() -> Vec<Finding> {
+    let (filters, landlock) = confinement::of_this_kernel();
+    let seccomp = if filters {
+        finding(Verdict::Good, "seccomp", "each of a machine's threads makes its own system calls alone")
+    } else {
+        finding(Verdict::Missing, "seccomp", "this kernel has no filters, and 'perfvisor run' refuses")
+            .remedy("use a kernel with CONFIG_SECCOMP_FILTER; or run --no-confinement")
+    };
+    let landlock = match landlock {
+        Some(version) => finding(
+            Verdict::Good,
+            "Landlock",
+            format!("version {version}: a machine that runs opens nothing"),
+        ),
+        None => finding(Verdict::Note, "Landlock", "not in force: the seccomp filters alone hold a machine")
+            .remedy("use a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its parameter lsm="),
+    };
+    vec![seccomp, landlock]
 }
 
 fn images() -> Vec<Finding> {

@@ -1,10 +1,10 @@
 //! What `--kernel` names, and which options go with it.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use images::layout::Layout;
+use images::regular_file::RegularFile;
 
 use crate::cli::Run;
 use crate::machine::boot::{self, Protocol};
@@ -15,7 +15,7 @@ pub(super) fn protocol(options: &Run) -> Result<Protocol> {
         return Ok(Protocol::Linux);
     }
     let kernel = &options.kernel;
-    if !kernel.is_file() {
+    if !kernel.exists() {
         let series: Vec<_> = Layout::series().collect();
         bail!("kernel {}: there is no such file; built in are {}", kernel.display(), series.join(" and "));
     }
@@ -71,7 +71,7 @@ pub(super) fn images(options: &Run) -> Result<(PathBuf, Option<PathBuf>)> {
 /// The release that a bzImage states (boot protocol, `kernel_version`).
 fn release(kernel: &Path) -> Option<String> {
     use std::os::unix::fs::FileExt;
-    let file = File::open(kernel).ok()?;
+    let file = RegularFile::open(kernel).ok()?.into_file();
     let mut offset = [0u8; 2];
     file.read_exact_at(&mut offset, 0x20E).ok()?;
     let mut text = [0u8; 128];

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use images::layout::{CACHE_VARIABLE, LAB_CACHE, Layout};
 use images::overlay::CopyRequest;
+use images::regular_file::RegularFile;
 
 use crate::cli::{Dump, Lab, Pmu, Run};
 use crate::guest_session::{Command, CopiedFile, Terminal};
@@ -60,7 +61,7 @@ pub fn lab(command: &Lab) -> Result<ExitCode> {
             Ok(lab::run(&config, Command { argv, env: env(), ..Command::default() })?)
         }
         Lab::Exec { copies, argv } => {
-            let archive = archive(copies)?;
+            let archive = archive(copies, u64::from(LabConfig::MEMORY_MIB) << 20)?;
             let inside = OsString::from(format!("{}/copied.cpio", place()));
             let unpacked = [OsString::from("/bin/sh"), "-c".into(), UNPACK.into(), inside.clone()];
             let argv = unpacked.into_iter().chain(argv.iter().cloned()).collect();
@@ -145,9 +146,7 @@ fn arguments(
         arguments.push(word);
     };
     let mut send = |name: &str, folder: &str, host: &Path| -> Result<OsString> {
-        if !host.is_file() {
-            bail!("{name} {}: there is no such file", host.display());
-        }
+        RegularFile::open(host).with_context(|| format!("{name} {}", host.display()))?;
         // Under its own name, which messages about it will show.
         let file = host.file_name().unwrap_or_default().to_string_lossy();
         let inside = format!("{place}/{folder}/{file}");
@@ -184,7 +183,7 @@ fn arguments(
     option("source", word(&options.source));
     let mut overlay = None;
     if !options.copies.is_empty() {
-        let archive = archive(&options.copies)?;
+        let archive = archive(&options.copies, options.memory.0)?;
         option("overlay", send("overlay", "overlay", archive.path())?);
         overlay = Some(archive);
     }
@@ -207,6 +206,9 @@ fn arguments(
     if options.tty {
         arguments.push("--tty".into());
     }
+    if options.no_confinement {
+        arguments.push("--no-confinement".into());
+    }
     if !options.argv.is_empty() {
         arguments.push("--".into());
         arguments.extend(options.argv.iter().cloned());
@@ -215,9 +217,9 @@ fn arguments(
 }
 
 /// What `--copy` names, in a file. Made here: only this host has the files' shared libraries.
-fn archive(copies: &[CopyRequest]) -> Result<tempfile::NamedTempFile> {
+fn archive(copies: &[CopyRequest], memory: u64) -> Result<tempfile::NamedTempFile> {
     let mut archive = tempfile::NamedTempFile::new().context("temporary file")?;
-    archive.write_all(&super::run::copied(copies)?).context("temporary file")?;
+    archive.write_all(&super::run::copied(copies, memory)?).context("temporary file")?;
     Ok(archive)
 }
 

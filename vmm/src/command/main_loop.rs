@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::control::{self, Subject};
+use crate::control::{Clients, Subject};
 use crate::guest_session::Signals;
 use crate::machine::Machine;
 use crate::registry::Claim;
@@ -28,7 +28,8 @@ pub(super) fn event_manager(
     let mut manager = EventManager::<Subscriber>::new().map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
     let listener = claim.listener().try_clone().context("control socket")?;
     listener.set_nonblocking(true).context("control socket")?;
-    manager.add_subscriber(Arc::new(Mutex::new(Clients { listener, subject: Arc::clone(subject) })));
+    let clients = ControlSocket { listener, clients: Clients::default(), subject: Arc::clone(subject) };
+    manager.add_subscriber(Arc::new(Mutex::new(clients)));
     manager.add_subscriber(Arc::new(Mutex::new(Wake(machine.stop_event().as_raw_fd()))));
     manager.add_subscriber(Arc::clone(signals) as Subscriber);
     Ok(manager)
@@ -39,17 +40,21 @@ pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> 
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// So many clients are accepted before other work of the main loop gets its turn.
+const TURN: usize = 16;
+
 /// Accepts clients of the control socket.
-struct Clients {
+struct ControlSocket {
     listener: std::os::unix::net::UnixListener,
+    clients: Clients,
     subject: Arc<Subject>,
 }
 
-impl MutEventSubscriber for Clients {
+impl MutEventSubscriber for ControlSocket {
     fn process(&mut self, _: Events, _: &mut EventOps<'_>) {
-        loop {
+        for _ in 0..TURN {
             match self.listener.accept() {
-                Ok((client, _)) => control::serve(client, Arc::clone(&self.subject)),
+                Ok((client, _)) => self.clients.add(client, &self.subject),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
                     // No descriptors left, say. The client still waits, so the event comes again at once.

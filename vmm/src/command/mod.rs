@@ -7,6 +7,7 @@ mod kernel;
 pub mod lab;
 pub mod list;
 mod main_loop;
+mod restart;
 pub mod run;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ use crate::say::{print, say};
 pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Run(options) => {
+            run::named_descriptors(options).close_others();
             let bare = kernel::protocol(options)? != Protocol::Linux;
             kernel::check_options(options, bare)?;
             // Without an agent there is nobody in the guest for a terminal.

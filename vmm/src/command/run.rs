@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use event_manager::SubscriberOps;
 use images::overlay::{CopyRequest, Overlay};
+use images::regular_file::RegularFile;
 use kvm_ioctls::Kvm;
 use session::{EXIT_OWN_FAILURE, Outcome};
 use vpmu::{DoorParts, Host, ModelChoice, PmuConfig};
 
 use super::kernel::images;
 use super::main_loop::{Subscriber, event_manager, lock};
+use super::restart;
 use crate::cli::{self, DoorPart, Pmu, Run};
+use crate::confinement::descriptors::Named;
+use crate::confinement::{self, Confinement, Counting, Role};
 use crate::control::Subject;
 use crate::devices::ports::Stop;
 use crate::dump::MachineDump;
@@ -27,7 +31,7 @@ use crate::host::{kvm_vpmu, rdpmc};
 use crate::machine::boot::Initrd;
 use crate::machine::{Config, GuestPmu, Machine};
 use crate::registry::{self, Claim};
-use crate::say::say;
+use crate::say::{self, say};
 use crate::virtio::SessionConsole;
 
 /// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
@@ -48,7 +52,7 @@ const CMDLINE_PMU: &str = " nmi_watchdog=0";
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a machine ended.
-enum End {
+pub(super) enum End {
     /// With the command, or with an error that was reported.
     Status(u8),
     /// The guest restarted, and there is a shell to go back to.
@@ -60,22 +64,17 @@ pub fn run(options: &Run) -> Result<u8> {
     let directory = registry::directory()?;
     let claim = Claim::new(&directory, &options.machine_name())?;
     let kvm = Kvm::new().map_err(crate::machine::Error::OpenKvm)?;
-    let config = config(options, &kvm)?;
+    let mut config = config(options, &kvm)?;
     let source = source(options)?;
     // Files that cannot be written are found out now, not after hours; and while signals still end this process,
     // because opening a named pipe can take for ever.
     let console = console(options)?;
     let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;
-    let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
     loop {
-        let (end, dump) = boot(options, &config, &kvm, &source, &console, &claim, &signals)?;
-        match end {
-            End::Status(status) => {
-                if let Some(report) = report {
-                    write_report(report, &dump).context("report")?;
-                }
-                return Ok(status);
-            }
+        let mut boot = || boot(options, &mut config, &kvm, &source, &console, &claim, report.as_ref());
+        // A machine can be made by a process that is not confined yet, so each one of a shell has its own.
+        match if options.is_shell() { restart::in_child(boot)? } else { boot()? } {
+            End::Status(status) => return Ok(status),
             End::Restart => say("the guest restarts"),
         }
     }
@@ -94,7 +93,8 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     }
     let initrd = Initrd { base: initrd, overlay: overlay(options)? };
     let (vcpus, memory) = (options.vcpus, options.memory.0);
-    Ok(Config { vcpus, memory, kernel, initrd, modules: Vec::new(), cmdline, pmu })
+    let confinement = Confinement::none();
+    Ok(Config { vcpus, memory, kernel, initrd, modules: Vec::new(), cmdline, pmu, confinement })
 }
 
 /// The PMU that was asked for.
@@ -111,7 +111,7 @@ pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<GuestPmu> {
     };
     let core_khz = core_khz();
     let door = door_parts(&options.door_without);
-    Ok(GuestPmu::Virtual(PmuConfig { model, host: host.family, core_khz, msr_door, rdpmc_faults, door }))
+    Ok(GuestPmu::Virtual(PmuConfig { model, host, core_khz, msr_door, rdpmc_faults, door }))
 }
 
 fn door_parts(without: &[DoorPart]) -> DoorParts {
@@ -136,17 +136,18 @@ fn kvms_pmu(options: &Run, choice: ModelChoice, kvm: &Kvm) -> Result<GuestPmu> {
 /// The copied files.
 fn overlay(options: &Run) -> Result<Vec<u8>> {
     if let Some(path) = &options.overlay {
-        return std::fs::read(path).with_context(|| format!("{}", path.display()));
+        let file = RegularFile::open(path).and_then(|file| file.read(options.memory.0));
+        return file.with_context(|| format!("{}", path.display()));
     }
     if options.copies.is_empty() {
         return Ok(Vec::new());
     }
-    copied(&options.copies)
+    copied(&options.copies, options.memory.0)
 }
 
-/// An archive of the files that `--copy` names.
-pub(crate) fn copied(copies: &[CopyRequest]) -> Result<Vec<u8>> {
-    let mut overlay = Overlay::new();
+/// An archive of the files that `--copy` names, for a machine with so much memory: it has them nowhere else.
+pub(crate) fn copied(copies: &[CopyRequest], memory: u64) -> Result<Vec<u8>> {
+    let mut overlay = Overlay::new(memory);
     for copy in copies {
         overlay.copy(copy)?;
     }
@@ -199,28 +200,63 @@ pub(super) fn create(what: &str, path: &Path) -> Result<File> {
     File::create(path).with_context(|| format!("{what} {}", path.display()))
 }
 
-pub(super) fn write_report(mut report: File, dump: &MachineDump) -> Result<()> {
+pub(super) fn write_report(mut report: &File, dump: &MachineDump) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(dump)?;
     text.push(b'\n');
     Ok(report.write_all(&text)?)
 }
 
-/// Make a machine and run it to its end, with what it counted.
+/// Make a machine, run it to its end, and report what it counted.
 fn boot(
     options: &Run,
-    config: &Config,
+    config: &mut Config,
     kvm: &Kvm,
     source: &Source,
     console: &Console,
     claim: &Claim,
-    signals: &Arc<Mutex<Signals>>,
-) -> Result<(End, MachineDump)> {
+    report: Option<&File>,
+) -> Result<End> {
+    let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
+    config.confinement = confinement(options, source)?;
     let machine = Machine::new(kvm, config, console.writer()?, source.vcpus())?;
     let session = GuestSession::new(command(options)).context("session")?;
     let session = SessionConsole::new(Arc::clone(machine.session()), session).context("session console")?;
-    let subject = subject(claim, &machine);
-    let end = supervise(options, &machine, session, claim, &subject, signals)?;
-    Ok((end, finish(machine, &subject)))
+    let subject = subject(claim, &machine, &config.confinement);
+    let end = supervise(options, &machine, session, claim, &subject, &signals)?;
+    let dump = finish(machine, &subject);
+    if let (End::Status(_), Some(report)) = (&end, report) {
+        write_report(report, &dump).context("report")?;
+    }
+    Ok(end)
+}
+
+/// Of the machine that this process makes next.
+pub(super) fn confinement(options: &Run, source: &Source) -> Result<Confinement> {
+    say::prepare();
+    if options.no_confinement {
+        return Ok(Confinement::none());
+    }
+    confinement::share_one_heap();
+    confinement::panic_without_backtraces();
+    let counting = if options.pmu.needs_counters() { source.counting() } else { Counting::Nothing };
+    Ok(Confinement::prepare(counting)?)
+}
+
+/// Confine the main thread of a machine that is ready to run.
+pub(super) fn confine(options: &Run, subject: &Subject, claim: &Claim) {
+    if subject.confinement.state().is_some() {
+        claim.leave_files();
+        named_descriptors(options).close();
+        subject.confinement.enter(Role::Main);
+    }
+}
+
+/// Descriptors that files of the command line name.
+pub(super) fn named_descriptors(options: &Run) -> Named {
+    let paths = [&options.initrd, &options.console, &options.report, &options.overlay].into_iter().flatten();
+    let modules = options.modules.iter().map(|module| &module.path);
+    let copies = options.copies.iter().map(|copy| &copy.host);
+    Named::among([&options.kernel].into_iter().chain(paths).chain(modules).chain(copies).map(AsRef::as_ref))
 }
 
 /// Where the counts come from. A guest without counters takes them from nobody.
@@ -232,8 +268,13 @@ pub(super) fn source(options: &Run) -> Result<Source> {
 }
 
 /// What the control socket is to know about `machine`.
-pub(super) fn subject(claim: &Claim, machine: &Machine) -> Arc<Subject> {
-    Arc::new(Subject { name: claim.name().to_owned(), started: Instant::now(), vcpus: machine.remotes() })
+pub(super) fn subject(claim: &Claim, machine: &Machine, confinement: &Confinement) -> Arc<Subject> {
+    Arc::new(Subject {
+        name: claim.name().to_owned(),
+        started: Instant::now(),
+        vcpus: machine.remotes(),
+        confinement: confinement.clone(),
+    })
 }
 
 /// End `machine`, with what it counted.
@@ -261,6 +302,7 @@ fn supervise(
     let started = Instant::now();
     let mut failed = None;
     let mut stop = None;
+    confine(options, subject, claim);
     machine.run();
     loop {
         // Only while it waits for something that may never come does the loop look at the clock.

@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::confinement::{Confinement, Role};
+
 /// How much of the console is kept for error messages.
 const KEPT: usize = 16 << 10;
-/// Most bytes that wait for a slow file.
+/// Most bytes that wait for a slow file, but for the one that each vCPU may have said at the same time.
 const WAITING: usize = 1 << 20;
+/// How long a vCPU waits for a slow reader until it looks for other things to do.
+const A_LITTLE: Duration = Duration::from_millis(20);
 /// How long the end of a machine waits until the file has taken the rest.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -18,7 +23,7 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 pub enum WhenFull {
     /// It is lost to the file: a guest must not wait for whoever reads its console beside its other output.
     Lose,
-    /// The guest waits: this is its output.
+    /// The guest waits, for this is its output: whoever wrote last does not enter it while [`Tail::is_full`].
     Wait,
 }
 
@@ -33,19 +38,32 @@ impl Tail {
     /// Take no more from the guest, which waits no more either.
     pub fn close(&self) {
         if let Some(file) = &self.file {
-            lock(&file.0).over = true;
-            file.1.notify_all();
+            file.finish();
         }
+    }
+
+    /// Whether the guest has to wait for the file's reader.
+    pub fn is_full(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.full.load(Ordering::Relaxed))
+    }
+
+    /// Wait a little for the reader, if the guest has to; whether it still has to.
+    pub fn wait(&self) -> bool {
+        let Some(file) = self.file.as_ref().filter(|_| self.is_full()) else { return false };
+        let full = |_: &mut Waiting| file.full.load(Ordering::Relaxed);
+        let waited = file.changed.wait_timeout_while(lock(&file.waiting), A_LITTLE, full);
+        drop(waited);
+        self.is_full()
     }
 
     /// Whether nothing more will be written to the file, of which [`Self::close`] is the beginning.
     pub fn is_written(&self) -> bool {
-        self.file.as_ref().is_none_or(|file| lock(&file.0).written)
+        self.file.as_ref().is_none_or(|file| lock(&file.waiting).written)
     }
 
     /// Why the file has not taken all, unless its reader left: that is no loss.
     pub fn loss(&self) -> Option<String> {
-        lock(&self.file.as_ref()?.0).error.clone()
+        lock(&self.file.as_ref()?.waiting).error.clone()
     }
 
     /// The last `lines` lines.
@@ -68,11 +86,20 @@ pub struct Output {
 
 impl Output {
     /// `file` gets everything; the returned tail the end of it.
-    pub fn new(file: Option<Box<dyn Write + Send>>, when_full: WhenFull) -> io::Result<(Self, Tail)> {
-        let file = file.map(|file| Writer::new(file, when_full)).transpose()?;
+    pub fn new(
+        file: Option<Box<dyn Write + Send>>,
+        when_full: WhenFull,
+        confinement: &Confinement,
+    ) -> io::Result<(Self, Tail)> {
+        let file = file.map(|file| Writer::new(file, when_full, confinement.clone())).transpose()?;
         let shared = file.as_ref().map(|file| Arc::clone(&file.shared));
         let tail = Tail { kept: Arc::default(), file: shared };
         Ok((Self { tail: tail.clone(), file }, tail))
+    }
+
+    /// The same tail.
+    pub fn tail(&self) -> &Tail {
+        &self.tail
     }
 }
 
@@ -106,7 +133,31 @@ struct Waiting {
     error: Option<String>,
 }
 
-type Shared = Arc<(Mutex<Waiting>, Condvar)>;
+/// Between vCPUs and the thread that writes.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    /// Changes while `waiting` is locked.
+    full: AtomicBool,
+}
+
+type Shared = Arc<Queue>;
+
+impl Queue {
+    fn finish(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.over = true;
+        self.make_room(waiting);
+    }
+
+    /// No guest has to wait any more.
+    fn make_room(&self, waiting: MutexGuard<'_, Waiting>) {
+        self.full.store(false, Ordering::Relaxed);
+        drop(waiting);
+        self.changed.notify_all();
+    }
+}
 
 /// A thread that writes to the file: a pipe or terminal whose reader stands still holds up no vCPU.
 struct Writer {
@@ -117,43 +168,47 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(mut file: Box<dyn Write + Send>, when_full: WhenFull) -> io::Result<Self> {
+    fn new(
+        mut file: Box<dyn Write + Send>,
+        when_full: WhenFull,
+        confinement: Confinement,
+    ) -> io::Result<Self> {
         let shared = Shared::default();
         let (alive, ended) = mpsc::channel::<()>();
         let waiting = Arc::clone(&shared);
         std::thread::Builder::new().name("console".to_owned()).spawn(move || {
             let _alive = alive;
+            confinement.enter(Role::Console);
             // A full disk or a closed terminal must not stop the guest: the file is given up, the tail goes on.
             let error = write_all_that_comes(&waiting, &mut file).err();
-            let mut end = lock(&waiting.0);
+            let mut end = lock(&waiting.waiting);
             (end.over, end.written) = (true, true);
             end.error = error.filter(|e| e.kind() != io::ErrorKind::BrokenPipe).map(|e| e.to_string());
-            waiting.1.notify_all();
+            waiting.make_room(end);
         })?;
         Ok(Self { shared, when_full, ended })
     }
 
     fn push(&self, bytes: &[u8]) {
-        let mut waiting = lock(&self.shared.0);
-        while self.when_full == WhenFull::Wait && !waiting.over && waiting.bytes.len() >= WAITING {
-            waiting = self.shared.1.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        }
+        let mut waiting = lock(&self.shared.waiting);
         if waiting.over {
             return;
         }
-        if waiting.bytes.len() + bytes.len() > WAITING {
+        if self.when_full == WhenFull::Wait {
+            waiting.bytes.extend(bytes);
+            self.shared.full.store(waiting.bytes.len() >= WAITING, Ordering::Relaxed);
+        } else if waiting.bytes.len() + bytes.len() > WAITING {
             waiting.lost += bytes.len();
         } else {
             waiting.bytes.extend(bytes);
         }
-        self.shared.1.notify_all();
+        self.shared.changed.notify_all();
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        lock(&self.shared.0).over = true;
-        self.shared.1.notify_all();
+        self.shared.finish();
         // Ends by the thread's end; a file that takes nothing is left to the end of the process.
         let _ = self.ended.recv_timeout(END_PATIENCE);
     }
@@ -161,14 +216,12 @@ impl Drop for Writer {
 
 fn write_all_that_comes(shared: &Shared, file: &mut impl Write) -> io::Result<()> {
     loop {
-        let mut waiting = lock(&shared.0);
+        let mut waiting = lock(&shared.waiting);
         while waiting.bytes.is_empty() && !waiting.over {
-            waiting = shared.1.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = shared.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         let (bytes, lost) = (std::mem::take(&mut waiting.bytes), std::mem::take(&mut waiting.lost));
-        drop(waiting);
-        // For a guest that waits.
-        shared.1.notify_all();
+        shared.make_room(waiting);
         if bytes.is_empty() {
             return Ok(());
         }
@@ -194,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_tail_is_bounded_and_ends_with_the_last_lines() {
-        let (mut output, tail) = Output::new(None, WhenFull::Lose).unwrap();
+        let (mut output, tail) = Output::new(None, WhenFull::Lose, &Confinement::none()).unwrap();
         for i in 0..10_000 {
             writeln!(output, "line {i}\r").unwrap();
         }
@@ -222,8 +275,12 @@ mod tests {
     fn a_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed() {
         let (go_on, stand_still) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
-        let (mut output, _) =
-            Output::new(Some(Box::new(Slow(stand_still, Arc::clone(&written)))), WhenFull::Lose).unwrap();
+        let (mut output, _) = Output::new(
+            Some(Box::new(Slow(stand_still, Arc::clone(&written)))),
+            WhenFull::Lose,
+            &Confinement::none(),
+        )
+        .unwrap();
         for _ in 0..3 * WAITING / 1024 {
             output.write_all(&[b'x'; 1024]).unwrap();
         }
@@ -237,8 +294,12 @@ mod tests {
     #[test]
     fn the_end_does_not_wait_for_ever() {
         let (_go_on, stand_still) = mpsc::channel();
-        let (mut output, _) =
-            Output::new(Some(Box::new(Slow(stand_still, Arc::default()))), WhenFull::Wait).unwrap();
+        let (mut output, _) = Output::new(
+            Some(Box::new(Slow(stand_still, Arc::default()))),
+            WhenFull::Wait,
+            &Confinement::none(),
+        )
+        .unwrap();
         output.write_all(b"x").unwrap();
         drop(output);
     }
@@ -246,7 +307,8 @@ mod tests {
     #[test]
     fn a_file_that_fails_is_given_up() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let (mut output, tail) = Output::new(Some(Box::new(full)), WhenFull::Wait).unwrap();
+        let (mut output, tail) =
+            Output::new(Some(Box::new(full)), WhenFull::Wait, &Confinement::none()).unwrap();
         for _ in 0..100 {
             output.write_all(b"line\n").unwrap();
         }
@@ -260,9 +322,11 @@ mod tests {
         let (go_on, stand_still) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
         let slow = Slow(stand_still, Arc::clone(&written));
-        let (mut output, tail) = Output::new(Some(Box::new(slow)), WhenFull::Wait).unwrap();
+        let (mut output, tail) =
+            Output::new(Some(Box::new(slow)), WhenFull::Wait, &Confinement::none()).unwrap();
         let guest = std::thread::spawn(move || {
             for _ in 0..3 * WAITING / 1024 {
+                while output.tail().wait() {}
                 output.write_all(&[b'x'; 1024]).unwrap();
             }
             output
@@ -280,11 +344,21 @@ mod tests {
     #[test]
     fn a_guest_that_waits_is_let_go_at_the_end() {
         let (_go_on, stand_still) = mpsc::channel();
-        let (mut output, tail) =
-            Output::new(Some(Box::new(Slow(stand_still, Arc::default()))), WhenFull::Wait).unwrap();
-        let guest = std::thread::spawn(move || output.write_all(&[b'x'; 3 * WAITING]));
-        std::thread::sleep(Duration::from_millis(10));
+        let (mut output, tail) = Output::new(
+            Some(Box::new(Slow(stand_still, Arc::default()))),
+            WhenFull::Wait,
+            &Confinement::none(),
+        )
+        .unwrap();
+        let guest = std::thread::spawn(move || {
+            for _ in 0..3 * WAITING / 1024 {
+                while output.tail().wait() {}
+                output.write_all(&[b'x'; 1024]).unwrap();
+            }
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(tail.wait() && !guest.is_finished(), "it did not wait");
         tail.close();
-        guest.join().unwrap().unwrap();
+        guest.join().unwrap();
     }
 }

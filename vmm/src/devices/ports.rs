@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use vm_superio::{Serial, Trigger, serial::NoEvents};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::console::Output;
+use super::console::{Output, Tail};
 use super::test_ports::TestPorts;
 use crate::machine::layout;
 
@@ -40,13 +40,25 @@ impl Trigger for Line {
 /// The bus.
 pub struct Ports {
     serial: Mutex<Serial<Line, NoEvents, Output>>,
+    tail: Tail,
     test: Option<TestPorts>,
 }
 
 impl Ports {
     /// A bus whose serial port raises `line` and writes to `output`; with `test`, what test kernels expect as well.
     pub fn new(line: EventFd, output: Output, test: Option<TestPorts>) -> Self {
-        Self { serial: Mutex::new(Serial::new(Line(line), output)), test }
+        let tail = output.tail().clone();
+        Self { serial: Mutex::new(Serial::new(Line(line), output)), tail, test }
+    }
+
+    /// Whether the guest has to wait for the reader of its output.
+    pub fn output_is_full(&self) -> bool {
+        self.tail.is_full()
+    }
+
+    /// Wait a little for that; whether it still is so.
+    pub fn wait_for_output(&self) -> bool {
+        self.tail.wait()
     }
 
     /// The guest reads. Ports where nothing is answer 0: an absent RTC that answered 0xFF would look as if it
@@ -104,11 +116,12 @@ fn serial_offset(port: u16) -> Option<u8> {
 mod tests {
     use super::super::console::WhenFull;
     use super::*;
+    use crate::confinement::Confinement;
 
     const PCI_DATA: std::ops::Range<u16> = layout::PCI_DATA..layout::PCI_DATA + 4;
 
     fn bus() -> (Ports, super::super::console::Tail) {
-        let (output, tail) = Output::new(None, WhenFull::Lose).unwrap();
+        let (output, tail) = Output::new(None, WhenFull::Lose, &Confinement::none()).unwrap();
         (Ports::new(EventFd::new(0).unwrap(), output, None), tail)
     }
 
@@ -152,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_test_kernel_has_its_ports_beside_the_others() {
-        let (output, tail) = Output::new(None, WhenFull::Lose).unwrap();
+        let (output, tail) = Output::new(None, WhenFull::Lose, &Confinement::none()).unwrap();
         let bus = Ports::new(EventFd::new(0).unwrap(), output, Some(TestPorts::new(1, 64 << 20)));
         assert_eq!(bus.write(layout::COM1, b"x"), None);
         assert_eq!(tail.lines(1), "x");

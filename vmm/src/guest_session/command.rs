@@ -2,15 +2,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use images::regular_file::RegularFile;
 use session::{ByteString, Exec, FileOffer, FileToSend, WinSize};
 use sha2::{Digest, Sha256};
+
+/// No machine has room for a longer file: it keeps its files in memory.
+const FILE_MOST: u64 = 3 << 30;
 
 /// Whether the command gets a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,14 +94,9 @@ fn bytes(text: OsString) -> ByteString {
 /// The tag is the hash of the very bytes that will be sent, so a file that changes meanwhile does no harm.
 fn read(file: &CopiedFile) -> io::Result<FileToSend> {
     let read = || {
-        let mut source = File::open(&file.host)?;
-        let meta = source.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let mut content = Vec::with_capacity(meta.len() as usize);
-        source.read_to_end(&mut content)?;
-        Ok((content, meta.mode() & 0o777))
+        let source = RegularFile::open(&file.host)?;
+        let mode = source.mode() & 0o777;
+        Ok((source.read(FILE_MOST)?, mode))
     };
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.host.display()));
     let (content, mode) = read().map_err(named)?;
@@ -111,4 +108,30 @@ fn read(file: &CopiedFile) -> io::Result<FileToSend> {
     let offer =
         FileOffer { path: ByteString(path.as_bytes().to_vec()), mode, len: content.len() as u64, tag };
     Ok(FileToSend { offer, content: Arc::from(content) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_a_machine_can_hold_are_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        std::fs::File::create(at("sparse")).unwrap().set_len(1 << 42).unwrap();
+        for (host, reason) in
+            [(at("fifo"), "FIFO"), ("/dev/zero".into(), "device"), (at("sparse"), "MiB"), (at("."), "folder")]
+        {
+            let (sender, refused) = std::sync::mpsc::channel();
+            let file = CopiedFile { host, inside: "/inside".into() };
+            std::thread::spawn(move || sender.send(read(&file).map_err(|error| error.to_string())));
+            let refused = refused.recv_timeout(std::time::Duration::from_secs(20)).expect("it ends");
+            assert!(refused.as_ref().is_err_and(|text| text.contains(reason)), "{reason}: {refused:?}");
+        }
+        std::fs::write(at("file"), "content").unwrap();
+        let sent = read(&CopiedFile { host: at("file"), inside: "/inside".into() }).unwrap();
+        assert_eq!((&sent.content[..], sent.offer.len), (&b"content"[..], 7));
+    }
 }

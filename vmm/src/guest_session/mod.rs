@@ -21,11 +21,14 @@ use session::{EXIT_OWN_FAILURE, Event, ExitStatus, HostSession, Nonce, Outcome, 
 use signal_hook::consts::SIGWINCH;
 
 pub use command::{Command, CopiedFile, Terminal};
+pub(crate) use raw_terminal::restore as restore_terminal;
 pub use signals::{Caught, Signals};
 
+use crate::say::line;
 use crate::virtio::PortBackend;
 use command::Prepared;
 use input::Input;
+pub(crate) use output::reopen;
 use output::{Output, Written};
 use raw_terminal::RawTerminal;
 use watch::Watch;
@@ -149,7 +152,7 @@ impl GuestSession {
                 Event::Started(_) => self.command_started(),
                 Event::Output(Stream::Stdout, bytes) => self.stdout.push(&bytes),
                 Event::Output(Stream::Stderr, bytes) => self.stderr.push(&bytes),
-                Event::Log(text) => self.stderr.push(format!("perfvisor: {text}\n").as_bytes()),
+                Event::Log(text) => self.stderr.push(line(text).as_bytes()),
                 Event::Finished(outcome) => self.finish(outcome),
             }
         }

@@ -109,7 +109,7 @@ impl Output {
 /// Opens a pipe or terminal once more, so that only our writes are non-blocking and not those of every process
 /// that shares the descriptor. Files keep their position and mode only in the descriptor we were given, and they do
 /// not block; sockets cannot be opened.
-fn reopen(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     let kind = FileType::from_raw_mode(fstat(fd).ok()?.st_mode);
     if !matches!(kind, FileType::Fifo | FileType::CharacterDevice) {
         return None;

@@ -74,7 +74,7 @@ fn get_settings() -> io::Result<libc::termios> {
 }
 
 /// Async-signal-safe: an atomic, a read of a cell that is set, and tcsetattr.
-fn restore() {
+pub(crate) fn restore() {
     if RAW.swap(false, Ordering::SeqCst)
         && let Some(before) = BEFORE.get()
     {

@@ -18,8 +18,8 @@ pub(crate) fn watchdog_runs() -> bool {
 
 /// Whether some VMM has perfctr_host's counters.
 pub(crate) fn module_is_used() -> bool {
-    let uses = fs::read_to_string("/sys/module/perfctr_host/refcnt");
-    uses.is_ok_and(|text| text.trim().parse().is_ok_and(|uses: u32| uses > 0))
+    // Not by its uses: an open file takes nothing.
+    fs::read_to_string("/sys/module/perfctr_host/parameters/taken").is_ok_and(|text| text.trim() == "Y")
 }
 
 /// Of global mode: who counts whole processors.

@@ -6,10 +6,11 @@ use vpmu::{HardwareCounts, HostEvent, HostFamily, HostPmu, LoadError};
 
 use super::pmu_holders;
 use crate::cli;
+use crate::confinement::Counting;
 use crate::vcpu;
 
-/// The source of a machine's counts, for as long as it runs, with the host's counters held for it: nobody takes them
-/// while its guest does not count.
+/// The source of a machine's counts, for as long as it runs. Perf's counters are held for it: nobody takes them while its
+/// guest does not count. The module takes them when the guest begins to.
 pub enum Source {
     /// Perf events.
     Perf(PerfHold),
@@ -63,6 +64,15 @@ impl Source {
     /// For a guest without counters, which takes them from nobody.
     pub fn none() -> Self {
         Self::Perf(None)
+    }
+
+    /// What a vCPU's thread will do to count.
+    pub fn counting(&self) -> Counting {
+        match self {
+            Self::Perf(_) => Counting::Perf,
+            Self::Module(_) => Counting::Module,
+            Self::Kvm(_) => Counting::Kvm,
+        }
     }
 
     /// Makes the source of each vCPU, given the vCPU's TSC offset.
@@ -155,6 +165,10 @@ pub fn remedy(error: &OpenError) -> String {
         OpenError::Busy => pmu_holders::of_perf(),
         OpenError::Global => pmu_holders::by_global(),
         OpenError::NoGuestOnly | OpenError::Still => "use --source perf".to_owned(),
+        OpenError::Mediated => "use --source kvm, or load KVM's module with enable_mediated_pmu=0".to_owned(),
+        OpenError::Off => {
+            "root switches it on: echo Y | sudo tee /sys/module/perfctr_host/parameters/enabled".to_owned()
+        }
         OpenError::Version(_) => "build and load the module that belongs to this perfvisor".to_owned(),
         OpenError::Os(_) => "see the kernel's messages (dmesg)".to_owned(),
     }
@@ -205,6 +219,10 @@ impl HostPmu for VcpuSource {
 
     fn tsc(&self) -> u64 {
         either!(self, host => host.tsc())
+    }
+
+    fn counts_emulated(&self) -> bool {
+        either!(self, host => host.counts_emulated())
     }
 
     fn hardware(&self) -> Option<HardwareCounts> {

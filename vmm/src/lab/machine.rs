@@ -4,19 +4,19 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixListener;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::detached::{FILE_MAX, spawn_detached};
 use super::{LabConfig, PORTS};
+use crate::private_socket::private_listener;
 
 /// How long QEMU gets to end after SIGTERM, and a machine to power off.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -112,6 +112,8 @@ impl<'a> LabMachine<'a> {
         let alive = match self.claim()? {
             Some(alive) => alive,
             None if fs::read_to_string(self.file("machine")).is_ok_and(|running| running == wanted) => {
+                // It is for those who want to read it.
+                let _ = self.shorten_log();
                 return Ok(Running::Already);
             }
             None => self.replace()?,
@@ -155,9 +157,10 @@ impl<'a> LabMachine<'a> {
     fn kernel_command_line(&self) -> String {
         let idle = self.config.idle.as_secs();
         // Linux panics when it sees no timer interrupts in a time that it measures by the TSC, and on a busy host the
-        // emulated timer may have none in it.
+        // emulated timer may have none in it. What it says while it sleeps or wakes up is to be seen too.
         let own = format!(
-            "console=ttyS0 quiet nmi_watchdog=0 no_timer_check panic=-1 perfvisor.poweroff_idle={idle}"
+            "console=ttyS0 quiet nmi_watchdog=0 no_timer_check no_console_suspend panic=-1 \
+             perfvisor.poweroff_idle={idle}"
         );
         format!("{own} {}", self.config.kernel_options).trim_end().to_owned()
     }
@@ -174,7 +177,7 @@ impl<'a> LabMachine<'a> {
                 }
                 _ => {}
             }
-            inherited.push(UnixListener::bind(&path).map_err(named("socket", &path))?.into());
+            inherited.push(private_listener(&path).map_err(named("socket", &path))?.into());
         }
         let listeners = inherited.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
         inherited.push(alive.into());
@@ -190,6 +193,16 @@ impl<'a> LabMachine<'a> {
         fs::write(self.file("machine"), fingerprint)
     }
 
+    /// A long log begins anew, so that it has room for what comes last; what it had is kept beside it. QEMU appends to it.
+    fn shorten_log(&self) -> io::Result<()> {
+        let log = OpenOptions::new().write(true).open(self.console_log())?;
+        if log.metadata()?.len() > FILE_MAX / 2 {
+            fs::copy(self.console_log(), self.file("console.log.old"))?;
+            log.set_len(0)?;
+        }
+        Ok(())
+    }
+
     fn arguments(&self, listeners: &[i32]) -> Vec<OsString> {
         let config = self.config;
         let mut arguments: Vec<OsString> = Vec::new();
@@ -202,6 +215,8 @@ impl<'a> LabMachine<'a> {
         }
         add(&["-smp", &config.vcpus.to_string(), "-m", &format!("{}M", config.memory_mib)]);
         add(&["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot"]);
+        // The registers at each reset: of a machine that is lost, the only witness.
+        add(&["-d", "cpu_reset", "-D", &self.file("resets.log").display().to_string()]);
         add(&["-append", &self.kernel_command_line()]);
         add(&["-device", &format!("virtio-serial-pci,max_ports={}", 2 * PORTS)]);
         for (port, listener) in listeners.iter().enumerate() {
@@ -211,9 +226,12 @@ impl<'a> LabMachine<'a> {
         for folder in &config.firmware {
             arguments.extend(["-L".into(), folder.into()]);
         }
-        let mut serial = OsString::from("file:");
-        serial.push(self.console_log());
-        arguments.extend(["-serial".into(), serial]);
+        // A comma is written twice in QEMU's options.
+        let log = self.console_log().into_os_string().into_vec();
+        let log = log.split(|byte| *byte == b',').collect::<Vec<_>>().join(&b",,"[..]);
+        let mut console = OsString::from("file,id=console,append=on,path=");
+        console.push(OsString::from_vec(log));
+        arguments.extend(["-chardev".into(), console, "-serial".into(), "chardev:console".into()]);
         arguments.extend([
             "-kernel".into(),
             (&config.kernel).into(),
@@ -298,21 +316,38 @@ fn ended(process: &OwnedFd) -> io::Result<bool> {
     Ok(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout))? > 0)
 }
 
-/// Starts a process that outlives us: in a session of its own, so that neither our terminal's signals nor its
-/// hang-up reach it, and with `inherited` open under their numbers.
-#[allow(unsafe_code)] // CommandExt::pre_exec is the only way to do something between fork and exec.
-fn spawn_detached(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<u32> {
-    let detach = move || {
-        rustix::process::setsid()?;
-        for fd in &inherited {
-            fcntl_setfd(fd.as_fd(), FdFlags::empty())?;
-        }
-        Ok(())
-    };
-    // SAFETY: the closure runs in the child between fork and exec; it makes system calls on descriptors it owns, and
-    // neither allocates nor takes locks.
-    unsafe { command.pre_exec(detach) };
-    // The machine is nobody's child in the end: we do not wait for it, and init reaps it after us. Dropping
-    // `command` closes our copies of what it inherited.
-    Ok(command.spawn()?.id())
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_long_log_begins_anew_under_its_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = LabConfig {
+            qemu: PathBuf::new(),
+            firmware: Vec::new(),
+            kernel: PathBuf::new(),
+            initrd: PathBuf::new(),
+            runtime_dir: folder.path().join("lab"),
+            vcpus: 1,
+            memory_mib: 1,
+            counted_time: false,
+            kernel_options: String::new(),
+            idle: Duration::ZERO,
+            start_timeout: Duration::ZERO,
+        };
+        let machine = LabMachine::new(&config).unwrap();
+        let mut writer = OpenOptions::new().append(true).create(true).open(machine.console_log()).unwrap();
+        let old = machine.file("console.log.old");
+        writer.write_all(b"short").unwrap();
+        machine.shorten_log().unwrap();
+        assert!(!old.exists() && fs::read(machine.console_log()).unwrap() == b"short");
+        writer.set_len(FILE_MAX / 2 + 1).unwrap();
+        machine.shorten_log().unwrap();
+        writer.write_all(b"anew").unwrap();
+        assert_eq!(fs::read(machine.console_log()).unwrap(), b"anew");
+        assert_eq!(fs::metadata(old).unwrap().len(), FILE_MAX / 2 + 1);
+    }
 }

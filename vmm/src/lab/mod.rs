@@ -13,6 +13,7 @@
 //! processes, however these end.
 
 mod client;
+mod detached;
 mod machine;
 mod port;
 
@@ -60,6 +61,9 @@ pub struct LabConfig {
 }
 
 impl LabConfig {
+    /// Memory of the usual machine.
+    pub const MEMORY_MIB: u32 = 3072;
+
     /// The usual machine: 2 processors, 3 GiB, off after two minutes without use.
     pub fn new(qemu: PathBuf, kernel: PathBuf, initrd: PathBuf, runtime_dir: PathBuf) -> Self {
         Self {
@@ -69,7 +73,7 @@ impl LabConfig {
             initrd,
             runtime_dir,
             vcpus: 2,
-            memory_mib: 3072,
+            memory_mib: Self::MEMORY_MIB,
             counted_time: false,
             kernel_options: String::new(),
             idle: Duration::from_secs(120),
@@ -77,6 +81,9 @@ impl LabConfig {
         }
     }
 }
+
+/// Said when the machine that ran was gone before its agent answered, for whatever reason.
+const ENDED_MEANWHILE: &str = "the running lab machine ended before it answered; another one is started";
 
 /// Runs a command in the lab, joined to this process's standard streams, and returns its exit status.
 ///
@@ -91,6 +98,7 @@ pub fn run(config: &LabConfig, command: Command) -> io::Result<ExitCode> {
         let running = machine.ensure_running()?;
         let Some(stream) = port.connect()? else {
             machine.await_end()?;
+            say(ENDED_MEANWHILE);
             continue;
         };
         match client::attend(&stream, &mut session, &mut signals, config.start_timeout)? {
@@ -99,7 +107,10 @@ pub fn run(config: &LabConfig, command: Command) -> io::Result<ExitCode> {
                 return Ok(ExitCode::from(outcome.code()));
             }
             End::Signal(number) => return Ok(ExitCode::from(128u8.wrapping_add(number as u8))),
-            End::HungUp if running == Running::Already => machine.await_end()?,
+            End::HungUp if running == Running::Already => {
+                machine.await_end()?;
+                say(ENDED_MEANWHILE);
+            }
             End::HungUp => return Err(machine.failure("the lab machine ended before its agent answered")),
             End::Timeout => {
                 machine.stop()?;

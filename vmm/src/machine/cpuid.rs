@@ -130,7 +130,7 @@ fn add_pmu(entries: &mut Vec<kvm_cpuid_entry2>, config: &PmuConfig, host: &Host)
         identity::show(entries, &identity, facts.name);
     }
     if config.msr_door {
-        announce_registers(entries, config.model.cpuid(host.family), &facts.registers);
+        announce_registers(entries, config.model.cpuid(*host), &facts.registers);
     }
     for CpuidLeaf { leaf: function, eax, ebx, ecx, edx } in door_cpuid(config) {
         entries.push(kvm_cpuid_entry2 { function, eax, ebx, ecx, edx, ..Default::default() });
@@ -202,7 +202,7 @@ mod tests {
 
     fn with(model: Model, msr_door: bool) -> CpuId {
         let door = DoorParts::ALL;
-        let config = PmuConfig { model, host: LAB.family, core_khz: 1, msr_door, rdpmc_faults: true, door };
+        let config = PmuConfig { model, host: LAB, core_khz: 1, msr_door, rdpmc_faults: true, door };
         for_vcpu(&host(), 0, 1, Shown::Virtual(&config, &LAB)).unwrap()
     }
 

@@ -88,7 +88,14 @@ mod tests {
 
     fn config(model: Model) -> PmuConfig {
         let door = DoorParts::ALL;
-        PmuConfig { model, host: HostFamily::Amd, core_khz: 1, msr_door: true, rdpmc_faults: true, door }
+        PmuConfig {
+            model,
+            host: HostFamily::K8.processor(),
+            core_khz: 1,
+            msr_door: true,
+            rdpmc_faults: true,
+            door,
+        }
     }
 
     #[test]

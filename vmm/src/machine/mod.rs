@@ -23,6 +23,7 @@ use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion}
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vpmu::{ControlTable, Host, HostPmu, PmuConfig, VirtualPmu};
 
+use crate::confinement::Confinement;
 use crate::devices::console::{Output, Tail, WhenFull};
 use crate::devices::ports::{Ports, Stop};
 use crate::devices::test_ports::TestPorts;
@@ -195,6 +196,8 @@ pub struct Config {
     pub cmdline: String,
     /// The virtual PMU.
     pub pmu: GuestPmu,
+    /// Of the machine's threads.
+    pub confinement: Confinement,
 }
 
 /// A stop as the main loop hears of it.
@@ -249,7 +252,7 @@ impl Machine {
             Entry::Linux(_) => None,
             Entry::Protected(_) => Some(create_test_devices(&vm, vcpus, config.memory)?),
         };
-        let (ports, console) = create_ports(&vm, console, test)?;
+        let (ports, console) = create_ports(&vm, console, test, &config.confinement)?;
         let session = create_session(&vm, &memory)?;
 
         let stop_event = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
@@ -288,7 +291,8 @@ impl Machine {
             };
             let masks = engine.is_some_and(|pmu| pmu.model.facts().lvtpc_masks);
             let lvtpc = Lvtpc::new(Arc::clone(&machine.vm), index, masks);
-            let vcpu = Vcpu::spawn(index, fd, lvtpc, config.pmu.of_kvm(), doors, report);
+            let confinement = config.confinement.clone();
+            let vcpu = Vcpu::spawn(index, fd, lvtpc, config.pmu.of_kvm(), doors, report, confinement);
             machine.vcpus.push(vcpu.map_err(Error::Resources)?);
         }
         Ok(machine)
@@ -396,12 +400,13 @@ fn create_ports(
     vm: &VmFd,
     console: Option<Box<dyn io::Write + Send>>,
     test: Option<TestPorts>,
+    confinement: &Confinement,
 ) -> Result<(Arc<Ports>, Tail), Error> {
     let line = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
     vm.register_irqfd(&line, layout::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
     // A test kernel has no other output.
     let when_full = if test.is_some() { WhenFull::Wait } else { WhenFull::Lose };
-    let (output, tail) = Output::new(console, when_full).map_err(Error::Resources)?;
+    let (output, tail) = Output::new(console, when_full, confinement).map_err(Error::Resources)?;
     Ok((Arc::new(Ports::new(line, output, test)), tail))
 }
 

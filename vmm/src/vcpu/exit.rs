@@ -33,10 +33,20 @@ pub trait Doors {
     fn wrmsr(&mut self, index: u32, value: u64) -> Result<(), GeneralProtection>;
     /// The guest was interrupted: see whether host counters have overflowed.
     fn kicked(&mut self);
+    /// Whether [`emulated`](Self::emulated) is to be told in which mode the guest had the port or memory-mapped input or
+    /// output of this exit; says so once for each. Asked after every exit, so it must be cheap.
+    fn wants_mode(&mut self) -> bool;
+    /// The instruction of this exit is done, and the guest had it in kernel mode or in user mode.
+    fn emulated(&mut self, kernel: bool);
     /// Whether an overflow interrupt is to be delivered; true once for each. Asked after every exit, so it must be cheap.
     fn take_pmi(&mut self) -> bool;
     /// The vector of an overflow interrupt that does not go by LVTPC; asked as [`take_pmi`](Self::take_pmi) is.
     fn take_vector(&mut self) -> Option<u8>;
+    /// Whether the guest has said more than its reader takes, so that this vCPU may not go on; waits a little for the reader. Asked
+    /// before every entry, so it must be cheap.
+    fn must_wait(&mut self) -> bool {
+        false
+    }
 }
 
 /// System event of KVM_EXIT_SYSTEM_EVENT: shutdown, reset.
@@ -119,6 +129,10 @@ mod tests {
             if index == 1 { Ok(()) } else { Err(GeneralProtection) }
         }
         fn kicked(&mut self) {}
+        fn wants_mode(&mut self) -> bool {
+            false
+        }
+        fn emulated(&mut self, _: bool) {}
         fn take_pmi(&mut self) -> bool {
             false
         }

@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 
 use kvm_ioctls::VcpuFd;
 
+use crate::confinement::{Confinement, Role};
 use crate::devices::ports::Stop;
 use crate::dump::VcpuDump;
 use crate::machine::kvm_pmu::KvmPmu;
@@ -94,8 +95,8 @@ pub struct Vcpu {
 
 impl Vcpu {
     /// Start the thread of vCPU `index`, paused. `doors` is made in that thread, because the host's counters
-    /// belong to the thread that opens them. `lvtpc` delivers its overflow interrupts; `vpmu` is KVM's own, if the
-    /// guest has that.
+    /// belong to the thread that opens them; then the thread is confined. `lvtpc` delivers its overflow interrupts;
+    /// `vpmu` is KVM's own, if the guest has that.
     pub fn spawn<D: Counting>(
         index: u8,
         fd: VcpuFd,
@@ -103,6 +104,7 @@ impl Vcpu {
         vpmu: Option<KvmPmu>,
         doors: impl FnOnce(&VcpuFd) -> D + Send + 'static,
         report: impl Report + 'static,
+        confinement: Confinement,
     ) -> std::io::Result<Self> {
         kick::install_handler();
         let (commands, receiver) = mpsc::channel();
@@ -115,6 +117,7 @@ impl Vcpu {
             let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
             let report = Reporting::new(index, report);
             let doors = doors(&fd);
+            confinement.enter(Role::Vcpu(index));
             Thread::new(doors, receiver, report, kicks).main(&mut Kvm { fd, lvtpc, vpmu })
         })?;
         let tid = tid_receiver.recv().map_err(std::io::Error::other)?;

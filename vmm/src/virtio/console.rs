@@ -13,6 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::control::Control;
 use super::queues::{CONTROL_RX, CONTROL_TX, QUEUE_SIZE, RX, TX, Taken, fill, take, usable};
 use super::transport::{MmioTransport, State};
+use crate::ratelimit::RateLimit;
 use crate::say::say;
 
 /// What is behind the port.
@@ -55,6 +56,8 @@ pub struct SessionConsole<B> {
     control: Control,
     /// The driver's life that `control` belongs to.
     life: u64,
+    /// About the driver.
+    complaints: RateLimit,
     /// Joins all events, so that an event loop needs to know only one.
     events: OwnedFd,
 }
@@ -70,12 +73,24 @@ impl<B: PortBackend> SessionConsole<B> {
         }
         watch(backend.work_fd())?;
         let life = transport.state().life;
-        Ok(Self { transport, backend, control: Control::default(), life, events })
+        Ok(Self {
+            transport,
+            backend,
+            control: Control::default(),
+            life,
+            complaints: RateLimit::default(),
+            events,
+        })
     }
 
     /// What is behind the port.
     pub fn backend(&self) -> &B {
         &self.backend
+    }
+
+    #[cfg(test)]
+    pub(super) fn complaints(&self) -> &RateLimit {
+        &self.complaints
     }
 
     /// What is behind the port. Call [`Self::process`] after a change.
@@ -100,7 +115,7 @@ impl<B: PortBackend> SessionConsole<B> {
         if state.is_live()
             && let Err(reason) = self.process_queues(&mut state)
         {
-            say(format_args!(
+            self.complaints.say(format_args!(
                 "session console: the guest's driver offered {reason}; the device waits for its reset"
             ));
             transport.needs_reset(&mut state);

@@ -283,6 +283,27 @@ fn what_cannot_be_asks_for_a_reset() {
     }
 }
 
+/// A driver that does nothing but break the device and reset it, and toggle its port.
+#[test]
+fn a_driver_that_resets_in_a_loop_is_not_told_of_each_time() {
+    let mut driver = Driver::new();
+    for _ in 0..2000 {
+        driver.set_up();
+        driver.control(0, 6, 1);
+        driver.control(0, 6, 0);
+        driver.send(CONTROL_TX, b"short");
+        driver.console.process();
+        assert!(driver.is_broken());
+        driver.console.backend_mut().log.clear();
+    }
+    assert!(driver.console.complaints().suppressed() > 1900);
+    driver.set_up();
+    driver.open_port();
+    driver.send(TX, b"fine");
+    driver.console.process();
+    assert_eq!(driver.console.backend().received, b"fine");
+}
+
 #[test]
 fn the_event_loop_is_told() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

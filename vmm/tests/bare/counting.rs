@@ -1,6 +1,6 @@
 //! How every model's counters count, by a source whose readings are known.
 
-use vpmu::{Model, Registers};
+use vpmu::{Enable, Model, Registers};
 
 use crate::families::{RDPMC, check, mask};
 use crate::programming::{Counter, Overflow, counters, rest};
@@ -26,27 +26,37 @@ pub(crate) fn counts(model: Model) {
     let dump = check(pmu(model), &script);
     let pmu = dump.pmu.unwrap();
     // An event that the processor does not have is all that can stop these.
-    let by_right = matches!(model.facts().registers, Registers::P5(p5) if !p5.control_field);
+    let by_right = match model.facts().registers {
+        Registers::P5(p5) => !p5.control_field,
+        Registers::P6(p6) => p6.enable == Enable::Always,
+        _ => false,
+    };
     assert!(by_right || (pmu.lost, pmu.registers.lost) == (0, 0), "{model}: everything could be counted");
     assert_eq!(pmu.registers.overflows, list.len() as u64, "{model}: each wrapped once");
 }
 
+/// An access to a register is an instruction, which a counter of those counts beside the source's steps.
+pub(crate) fn itself(counter: &Counter) -> u64 {
+    u64::from(counter.per_round == Some(2))
+}
+
 fn counts_by_itself(script: &mut Script, counter: &Counter) {
     let msr = counter.msr;
+    let step = STEP + itself(counter);
     script.writes(msr, 100);
     script.all(&counter.on);
-    script.reads(msr, 100 + STEP);
-    script.reads(msr, 100 + 2 * STEP);
-    let mut value = 100 + 2 * STEP;
+    script.reads(msr, 100 + step);
+    script.reads(msr, 100 + 2 * step);
+    let mut value = 100 + 2 * step;
     if let Some(number) = counter.rdpmc {
         value += STEP;
         script.reads(RDPMC + number, value);
     }
     // Written while it counts.
     script.writes(msr, 1000);
-    script.reads(msr, 1000 + STEP);
+    script.reads(msr, 1000 + step);
     // At its width.
-    script.writes(msr, mask(counter.width) - STEP + 1);
+    script.writes(msr, mask(counter.width) - step + 1);
     script.reads(msr, 0);
     if let Some((status, bit)) = counter.overflow.read() {
         script.want_bits(status, bit, bit);
@@ -54,16 +64,16 @@ fn counts_by_itself(script: &mut Script, counter: &Counter) {
         script.want_bits(status, 0, bit);
     }
     script.writes(msr, 50);
-    script.reads(msr, 50 + STEP);
+    script.reads(msr, 50 + step);
     if counter.off.is_empty() {
         return;
     }
     // The write that stops it reads it last.
     script.all(&counter.off);
-    script.reads(msr, 50 + 2 * STEP);
-    script.reads(msr, 50 + 2 * STEP);
+    script.reads(msr, 50 + 2 * step);
+    script.reads(msr, 50 + 2 * step);
     if let Some(number) = counter.rdpmc {
-        script.reads(RDPMC + number, 50 + 2 * STEP);
+        script.reads(RDPMC + number, 50 + 2 * step);
     }
     script.writes(msr, 0);
 }
@@ -75,16 +85,17 @@ fn freezes(script: &mut Script, list: &[Counter], control: u32, reset: u64) {
             Overflow::Global { bit, .. } => bit,
             _ => return,
         };
+        let step = STEP + itself(counter);
         script.all(&counter.on);
         script.writes(control, 0);
         script.writes(counter.msr, 10);
         script.reads(counter.msr, 10);
         script.writes(control, bit);
-        script.reads(counter.msr, 10 + STEP);
+        script.reads(counter.msr, 10 + step);
         // Another one's bit is not enough.
         script.writes(control, (reset | 1) & !bit);
-        script.reads(counter.msr, 10 + 2 * STEP);
-        script.reads(counter.msr, 10 + 2 * STEP);
+        script.reads(counter.msr, 10 + 2 * step);
+        script.reads(counter.msr, 10 + 2 * step);
         script.all(&counter.off);
         script.writes(counter.msr, 0);
         script.writes(control, reset);

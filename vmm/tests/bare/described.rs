@@ -81,7 +81,7 @@ fn of_p6(p6: &P6Registers, width: u32) -> Vec<Register> {
     let at = |block: vpmu::Block, i: u32| block.base + block.stride * i;
     let mut list = Vec::new();
     for i in 0..p6.evntsel.count {
-        list.push(Register::new(at(p6.evntsel, i), evntsel(i)));
+        list.push(Register::new(at(p6.evntsel, i), evntsel(i)).at_reset(p6.evntsel_reset));
         list.push(Register::new(at(p6.counter, i), counter(p6.write)));
         if let Some(full) = p6.full_width {
             let register = Register::new(at(full, i), counter(CounterWrite::FullChecked));

@@ -3,7 +3,7 @@
 
 use libtest_mimic::Trial;
 use perfctr_abi::door;
-use vpmu::{CounterWrite, Host, Model, PmuConfig, Registers};
+use vpmu::{CounterWrite, Enable, Host, Model, PmuConfig, Registers};
 
 use crate::counting;
 use crate::described::{Kind, Register, numbers, registers};
@@ -52,9 +52,15 @@ pub(crate) fn mask(width: u32) -> u64 {
 fn holds_what_is_written(model: Model) {
     let list = registers(model);
     let mut script = Script::default();
-    for register in list.iter().filter(|register| register.kind != Kind::Tsc) {
+    // A counter that cannot be stopped holds what nobody can foretell.
+    let runs = |register: &Register| {
+        let always = matches!(model.facts().registers, Registers::P6(p6) if p6.enable == Enable::Always);
+        register.kind == Kind::Tsc || always && matches!(register.kind, Kind::Counter { .. })
+    };
+    for register in list.iter().filter(|register| !runs(register)) {
         script.reads(register.msr, register.reset);
     }
+    script.all(&rest(model));
     let mut last = None;
     for register in &list {
         // Every bit of one register of each kind, the classes of bits of the others.
@@ -203,7 +209,7 @@ const ALL: [u32; 4] = [u32::MAX; 4];
 fn door_counters(script: &mut Script, model: Model, flags: u32) {
     let (facts, pmu) = (model.facts(), pmu(model));
     let fixed = model.cpuid(pmu.host).architectural.map_or(0, |leaf| leaf[3] & 0x1F);
-    let flags = flags | door::COUNTERS_CONTROL | door::COUNTERS_VECTOR;
+    let flags = flags | door::COUNTERS_CONTROL | door::COUNTERS_VECTOR | door::COUNTERS_ATTENTION;
     cpuid(script, door::LEAF_COUNTERS, [facts.counters | fixed << 8, facts.width, pmu.core_khz, flags], ALL);
 }
 
@@ -221,7 +227,7 @@ fn says_what_it_is(model: Model) {
         let signature = signature | model >> 4 << 16 | (model & 15) << 4 | stepping;
         cpuid(&mut script, 1, [signature, 0, 0, 0], [u32::MAX, 0, 0, 0]);
     }
-    let leaves = model.cpuid(host.family);
+    let leaves = model.cpuid(host);
     cpuid(&mut script, 0xA, leaves.architectural.unwrap_or_default(), ALL);
     let capabilities = matches!(facts.registers, Registers::P6(p6) if p6.capabilities.is_some());
     // PDCM.

@@ -38,6 +38,8 @@ pub(crate) enum Step {
     InterruptedAt,
     /// From now on execute this one of the program's handlers; 0 from the beginning.
     Handler(usize),
+    /// Once more from so many steps before this one on, for ever.
+    Back(usize),
 }
 
 impl Step {
@@ -61,6 +63,8 @@ impl Step {
             Self::InterruptedRounds => (15, 0, 0),
             Self::InterruptedAt => (16, 0, 0),
             Self::Handler(number) => (17, places[number], 0),
+            // Over the script, and over its results.
+            Self::Back(steps) => (18, 24 * (steps as u64 + 1), 16 * steps as u64),
         };
         [kind, argument, value]
     }

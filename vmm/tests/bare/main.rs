@@ -10,6 +10,7 @@
 //! | `exact_` | counts and overflows of every model, to the instruction | perf; in the lab machine |
 //! | `door_`, `rdpmc_`, `lvtpc_` | the perfctr door, RDPMC, the delivery of overflow interrupts | none |
 //! | `machine_`, `kernel_`, `run_command_` | the machine itself, kernels that are not Linux, the command line | none |
+//! | `hostile_` | signals and dumps beside guests and clients that mean harm | none |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,6 +24,7 @@ mod exact;
 mod families;
 mod guest;
 mod guest_code;
+mod hostile;
 mod kernel;
 mod lvtpc;
 mod machine;
@@ -37,6 +39,8 @@ mod sources;
 mod test_kernels;
 
 fn main() -> std::process::ExitCode {
+    // As `run` does before it makes a machine: threads that are confined cannot make heaps of their own.
+    perfvisor::confinement::share_one_heap();
     let arguments = libtest_mimic::Arguments::from_args();
     if let Err(e) = kvm_ioctls::Kvm::new() {
         println!("not run: bare-metal guests: /dev/kvm cannot be used here ({e})");
@@ -52,6 +56,7 @@ fn main() -> std::process::ExitCode {
     trials.extend(smp::trials());
     trials.extend(test_kernels::trials());
     trials.extend(run_command::trials());
+    trials.extend(hostile::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -13,6 +13,7 @@ use perfvisor::dump::VcpuDump;
 use perfvisor::machine::Machine;
 use vpmu::Model;
 
+use crate::counting::itself;
 use crate::guest::{Given, Program, Step};
 use crate::guest_code::{VECTOR, nmis, vectors};
 use crate::programming::{Counter, Overflow, counters};
@@ -96,13 +97,18 @@ pub(crate) fn pmis(dump: &VcpuDump) -> u64 {
     dump.pmu.as_ref().unwrap().pmis
 }
 
+/// Two accesses to a counter's registers.
+pub(crate) fn period(counter: &Counter) -> u64 {
+    2 * (StepPmu::STEP + itself(counter))
+}
+
 /// Each counter in turn overflows at every second access.
 fn each(model: Model) {
     const ROUNDS: u64 = 4;
-    let period = 2 * StepPmu::STEP;
     let list: Vec<Counter> = interrupting(model).collect();
     let (mut main, mut handlers, mut told) = (apic(NMI).to_vec(), Vec::new(), 0);
     for counter in &list {
+        let period = period(counter);
         for (lvtpc, counts) in [(NMI, nmis(0)), (VECTOR, vectors(0))] {
             main.extend([
                 Step::Handler(handlers.len()),
@@ -138,7 +144,7 @@ fn each(model: Model) {
 fn as_lvtpc_says(model: Model) {
     const OVERFLOWS: u64 = 3;
     let counter = interrupting(model).last().unwrap();
-    let period = 2 * StepPmu::STEP;
+    let period = period(&counter);
     let (status, bit) = counter.overflow.read().unwrap_or((Step::Load(0), 0));
     let (mut main, mut wanted) = (apic(NMI).to_vec(), Vec::new());
     for (lvtpc, delivers) in [(NMI | MASKED, false), (VECTOR | MASKED, false), (NMI, true), (VECTOR, true)] {

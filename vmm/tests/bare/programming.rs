@@ -111,6 +111,8 @@ fn p5_rest(p5: &P5Registers) -> u64 {
 pub(crate) fn rest(model: Model) -> Vec<Step> {
     match model.facts().registers {
         Registers::P5(p5) => vec![Step::WriteMsr(p5.cesr, p5_rest(p5))],
+        // VIA C3's counter cannot be stopped either, and counts clocks after reset.
+        Registers::P6(p6) if p6.enable == Enable::Always => vec![Step::WriteMsr(p6.evntsel.base, 0)],
         _ => Vec::new(),
     }
 }

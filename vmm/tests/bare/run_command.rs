@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
@@ -137,10 +137,29 @@ fn console_and_report() {
     );
 }
 
+/// A child that does not outlive its test, however that ends.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Both fail when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the shell below gives its child as descriptor 9.
+const INHERITED: &str = "/dev/zero";
+
 /// While it runs it can be asked for what it counted; and it ends by one signal.
 fn signal() {
     let case = Case::new(&[Step::Out(0x3F8, 1, b'x'.into()), Step::Spin]);
-    let mut child = case.command().args(["--console", "said", "--name", "spins"]).spawn().unwrap();
+    let run = case.command();
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("exec \"$@\" 9<{INHERITED}")).arg("sh").arg(run.get_program());
+    shell.args(run.get_args()).args(["--console", "said", "--name", "spins"]);
+    shell.current_dir(case.folder.path()).env("XDG_RUNTIME_DIR", case.folder.path());
+    let mut child = Guarded(shell.spawn().unwrap());
     let said = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     let deadline = Instant::now() + Duration::from_secs(20);
     while !said(&case.path("said")) {
@@ -150,9 +169,36 @@ fn signal() {
     let mut dump = Command::new(env!("CARGO_BIN_EXE_perfvisor"));
     let dump = dump.env("XDG_RUNTIME_DIR", case.folder.path()).args(["dump", "spins"]).output().unwrap();
     assert!(dump.status.success() && text(&dump.stdout).contains("vCPU 0"), "{}", text(&dump.stderr));
-    let pid = child.id().to_string();
+    confined(child.0.id(), &dump.stdout);
+    let pid = child.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(child.0.wait().unwrap().code(), Some(128 + 15));
+}
+
+/// Every thread of the machine, which has none of the test's descriptors.
+fn confined(pid: u32, dump: &[u8]) {
+    let mut names = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let file = |name| std::fs::read_to_string(task.as_ref().unwrap().path().join(name));
+        // The thread that has answered the dump may not have ended yet, or ends meanwhile.
+        let (Ok(name), Ok(status)) = (file("comm"), file("status")) else { continue };
+        if name == "control\n" {
+            continue;
+        }
+        for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
+            assert!(status.lines().any(|found| found == line), "{line}: {status}");
+        }
+        names.push(name);
+    }
+    // A thread that some kernels make for KVM's own work.
+    names.retain(|name| !name.starts_with("kvm-"));
+    names.sort();
+    assert_eq!(names, ["console\n", "perfvisor\n", "vcpu0\n"]);
+    assert!(text(dump).contains("confined   no new privileges, no capabilities"), "{}", text(dump));
+    for descriptor in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        let is = std::fs::read_link(descriptor.unwrap().path()).unwrap();
+        assert_ne!(is, Path::new(INHERITED));
+    }
 }
 
 fn whole_or_an_error() {

@@ -1,14 +1,17 @@
 //! Machines that run a guest of these tests to its end.
 
+use std::any::TypeId;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use perfvisor::confinement::{Confinement, Counting};
 use perfvisor::devices::ports::Stop;
 use perfvisor::dump::VcpuDump;
 use perfvisor::machine::boot::{Initrd, Module};
 use perfvisor::machine::{Config, GuestPmu, Machine};
+use vpmu::module::ModulePmu;
 use vpmu::perf::PerfPmu;
 use vpmu::{DoorParts, HostFamily, HostPmu, Model, PmuConfig};
 
@@ -42,7 +45,7 @@ pub(crate) struct Ran {
 pub(crate) fn pmu(model: Model) -> PmuConfig {
     PmuConfig {
         model,
-        host: HostFamily::Zen2,
+        host: HostFamily::Zen2.processor(),
         core_khz: 1_000_000,
         msr_door: true,
         rdpmc_faults: true,
@@ -80,6 +83,7 @@ pub(crate) fn run_kernel(kernel: &Path, cmdline: &str, modules: Vec<Module>) -> 
         modules,
         cmdline: cmdline.to_owned(),
         pmu: GuestPmu::None,
+        confinement: confinement(Counting::Nothing),
     };
     let serial = Collected::default();
     let kvm = kvm_ioctls::Kvm::new().unwrap();
@@ -106,6 +110,7 @@ where
         initrd: Initrd::default(),
         modules: Vec::new(),
         cmdline: String::new(),
+        confinement: pmu.as_ref().map_or_else(|| confinement(Counting::Nothing), |_| confinement_of::<H>()),
         pmu: pmu.map_or(GuestPmu::None, GuestPmu::Virtual),
     };
     let serial = Collected::default();
@@ -113,6 +118,23 @@ where
     let kvm = kvm_ioctls::Kvm::new().unwrap();
     let machine = Machine::new(&kvm, &config, Some(console), host).unwrap();
     (machine, serial)
+}
+
+/// For a machine that counts with `H`. The sources of these tests make calls of their own, so their machines have none.
+fn confinement_of<H: 'static>() -> Confinement {
+    let source = TypeId::of::<H>();
+    if source == TypeId::of::<PerfPmu>() {
+        confinement(Counting::Perf)
+    } else if source == TypeId::of::<ModulePmu>() {
+        confinement(Counting::Module)
+    } else {
+        Confinement::none()
+    }
+}
+
+/// As the command has it. The test's own thread, which is the machine's main thread, goes on without.
+fn confinement(counting: Counting) -> Confinement {
+    Confinement::prepare(counting).unwrap()
 }
 
 /// Wait until the machine says that it stops.

@@ -5,7 +5,7 @@ use vpmu::Model;
 
 use crate::guest::{Given, Program, Step};
 use crate::guest_code::{VECTOR, nmis, vectors};
-use crate::overflow::{APIC_BASE, MASKED, NMI, X2APIC, apic, before, handler, interrupting, pmis};
+use crate::overflow::{APIC_BASE, MASKED, NMI, X2APIC, apic, before, handler, interrupting, period, pmis};
 use crate::running::{pmu, run_programs};
 use crate::sources::{ClockPmu, StepPmu};
 
@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn in_xapic_mode(model: Model) {
     const ROUNDS: u64 = 3;
     let counter = interrupting(model).next().unwrap();
-    let period = 2 * StepPmu::STEP;
+    let period = period(&counter);
     let mut main = vec![Step::Store32(XAPIC_SPURIOUS, 0x1FF)];
     for lvtpc in [NMI, VECTOR] {
         main.extend([Step::Store32(XAPIC_LVTPC, lvtpc as u32), before(&counter, period)]);

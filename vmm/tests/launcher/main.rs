@@ -152,9 +152,36 @@ fn timed<T>(what: &str, act: impl FnOnce() -> T) -> T {
     result
 }
 
+/// A command whose caller has a pipe open beside its standard streams, as shells leave one.
+fn run_with_a_pipe_open(lab: &Lab, script: &str) -> Output {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let client = lab.command(&["sh", "-c", script]);
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "exec 9<&0 0</dev/null; exec \"$@\"", "sh"])
+        .arg(client.get_program())
+        .args(client.get_args());
+    let output = shell.env(CLIENT, &lab.0).stdin(writer).output().expect("a client");
+    // The machine was made by this client, and does not have the pipe.
+    drop(shell);
+    let mut nothing = Vec::new();
+    reader.read_to_end(&mut nothing).expect("the end of the pipe");
+    assert!(lab::is_running(&lab.config()).expect("lock"), "the pipe ended with the machine");
+    let pid = std::fs::read_to_string(lab.0.join("qemu.pid")).expect("its process id");
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
+    let links: Vec<_> = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()).collect();
+    println!("the machine has open: {links:?}");
+    assert!(
+        !links.iter().any(|link| link.starts_with("/dev/tty") || link.starts_with("/dev/pts")),
+        "{links:?}"
+    );
+    output
+}
+
 fn sessions(lab: &Lab) {
-    let output =
-        timed("first command, with the machine's start", || lab.run("echo out; echo err >&2; exit 7"));
+    let output = timed("first command, with the machine's start", || {
+        run_with_a_pipe_open(lab, "echo out; echo err >&2; exit 7")
+    });
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
     let output = timed("second command", || lab.run("kill -9 $$"));

@@ -1,7 +1,7 @@
 //! The host's counters: by the kernel module, and by perf.
 
 use vpmu::HostFamily;
-use vpmu::module::{self, Info, OpenError};
+use vpmu::module::{self, EMULATED, Info, OpenError};
 use vpmu::perf::{self, ProbeError};
 
 use super::{Finding, Verdict, finding};
@@ -22,8 +22,14 @@ fn of_module(module: Result<Info, OpenError>, family: HostFamily) -> Finding {
     let perf = |what| finding(Verdict::Note, SUBJECT, format!("{what}: runs count with perf"));
     match module {
         Ok(info) => {
-            let has =
-                format!("perfctr_host programs {} counters of {} bits itself", info.counters, info.width);
+            let emulated = match info.flags & EMULATED {
+                0 => "; what KVM executes in a guest's place is not counted (see dmesg)",
+                _ => "",
+            };
+            let has = format!(
+                "perfctr_host programs {} counters of {} bits itself{emulated}",
+                info.counters, info.width
+            );
             if auto_may_be_module(family) {
                 let what = format!("{has}: runs count with it, and with perf when perf has them first");
                 finding(Verdict::Good, SUBJECT, what)
@@ -94,8 +100,12 @@ fn paranoid() -> Finding {
         Some(level) if rustix::process::geteuid().is_root() => finding(
             Verdict::Good,
             SUBJECT,
-            format!("perf_event_paranoid is {level}, and root may count guests"),
-        ),
+            format!(
+                "perf_event_paranoid is {level}, and root may count guests: vCPUs keep CAP_{} for it",
+                if level > 2 { "SYS_ADMIN" } else { "PERFMON" }
+            ),
+        )
+        .remedy("if they shall keep none: sudo sysctl kernel.perf_event_paranoid=1"),
         Some(level) => finding(
             Verdict::Note,
             SUBJECT,
@@ -125,11 +135,14 @@ mod tests {
 
     #[test]
     fn says_which_source_auto_is() {
-        let info = Info { version: 1, counters: 6, width: 48, reserved: 0, evntsel: 0 };
+        let info = Info { version: 2, counters: 6, width: 48, flags: EMULATED, evntsel: 0 };
         let what = |module, family| of_module(module, family).what;
         let good = what(Ok(info), HostFamily::Zen);
         assert!(good.contains("6 counters of 48 bits") && good.contains("runs count with it"), "{good}");
         let perf = "runs count with perf";
+        assert!(!good.contains("not counted"), "{good}");
+        let older = what(Ok(Info { flags: 0, ..info }), HostFamily::Zen);
+        assert!(older.contains("not counted"), "{older}");
         let intel = what(Ok(info), HostFamily::Intel);
         assert!(intel.contains("never tried") && intel.ends_with(perf), "{intel}");
         let busy = what(Err(OpenError::Busy), HostFamily::Zen);

@@ -5,6 +5,7 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use images::regular_file::RegularFile;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 /// The part at its beginning that tells what it is: a multiboot header lies in it (Multiboot 0.6.96, section 3.1).
@@ -17,13 +18,8 @@ pub(super) struct Image {
 
 impl Image {
     pub(super) fn open(path: &Path) -> Result<Self, String> {
-        let metadata = std::fs::metadata(path).map_err(|e| e.to_string())?;
-        if !metadata.is_file() {
-            // Opening a named pipe could take for ever.
-            return Err("not a regular file".to_owned());
-        }
-        let file = File::open(path).map_err(|e| e.to_string())?;
-        Ok(Self { file, length: metadata.len() })
+        let file = RegularFile::open(path).map_err(|e| e.to_string())?;
+        Ok(Self { length: file.length(), file: file.into_file() })
     }
 
     pub(super) fn length(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use images::regular_file::RegularFile;
 use linux_loader::bootparam::{boot_e820_entry, boot_params};
 use linux_loader::configurator::{BootConfigurator, BootParams, linux::LinuxBootConfigurator};
 use linux_loader::loader::{KernelLoader, bzimage::BzImage};
@@ -46,7 +47,7 @@ pub(super) fn load(
     vcpus: u8,
 ) -> Result<u64, Error> {
     let bad_kernel = |reason: String| Error::Kernel { path: kernel.to_owned(), reason };
-    let mut file = File::open(kernel).map_err(|e| bad_kernel(e.to_string()))?;
+    let mut file = RegularFile::open(kernel).map_err(|e| bad_kernel(e.to_string()))?.into_file();
     check_length(&mut file).map_err(bad_kernel)?;
     let loaded = BzImage::load(memory, None, &mut file, Some(GuestAddress(layout::HIGH_MEMORY)))
         .map_err(|e| bad_kernel(format!("not a bzImage that fits into the guest's memory ({e})")))?;
@@ -117,14 +118,11 @@ fn load_initrd(
         path: initrd.base.clone().unwrap_or_else(|| "(copied files)".into()),
         reason,
     };
-    let mut base = match &initrd.base {
-        Some(path) => Some(File::open(path).map_err(|e| bad(e.to_string()))?),
+    let base = match &initrd.base {
+        Some(path) => Some(RegularFile::open(path).map_err(|e| bad(e.to_string()))?),
         None => None,
     };
-    let base_size = match &base {
-        Some(file) => file.metadata().map_err(|e| bad(e.to_string()))?.len(),
-        None => 0,
-    };
+    let base_size = base.as_ref().map_or(0, RegularFile::length);
     // The kernel skips zero bytes between archives and wants the next one 4-byte aligned.
     let overlay_offset = base_size.next_multiple_of(4);
     let size = overlay_offset + initrd.overlay.len() as u64;
@@ -139,9 +137,9 @@ fn load_initrd(
         ))
     })?;
     check_unpacking(initrd, memory::size(memory), kernel_end, size).map_err(bad)?;
-    if let Some(file) = &mut base {
+    if let Some(file) = base {
         memory
-            .read_exact_volatile_from(GuestAddress(at), file, base_size as usize)
+            .read_exact_volatile_from(GuestAddress(at), &mut file.into_file(), base_size as usize)
             .map_err(|e| bad(e.to_string()))?;
     }
     memory.write_slice(&initrd.overlay, GuestAddress(at + overlay_offset)).map_err(Error::Memory)?;
@@ -216,6 +214,42 @@ mod tests {
             }
             let refused = load(&memory, file.path(), &initrd, "", 1);
             assert!(matches!(refused, Err(Error::Initrd { .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_initial_ram_disk_that_is_no_file_is_refused_and_not_waited_for() {
+        let mut file = image(1, 100, 2 * 512 + 16 * 100);
+        let header = [
+            (0x206, &0x020Fu16.to_le_bytes()[..]),
+            (0x211, &[1]),
+            (0x236, &[1, 0]),
+            (0x238, &[0xFF, 7, 0, 0]),
+        ];
+        for (at, bytes) in header.into_iter().chain([(0x214, &[0, 0, 0x10, 0][..]), (0x22C, &[0xFF; 4])]) {
+            file.as_file_mut().seek(SeekFrom::Start(at)).unwrap();
+            file.write_all(bytes).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (fifo, sparse) = (folder.path().join("fifo"), folder.path().join("sparse"));
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        File::create(&sparse).unwrap().set_len(1 << 40).unwrap();
+        for (path, reason) in [
+            (fifo, "a FIFO"),
+            ("/dev/zero".into(), "a device"),
+            (folder.path().to_owned(), "a folder"),
+            (sparse, "--memory"),
+        ] {
+            let (sender, refused) = std::sync::mpsc::channel();
+            let kernel = file.path().to_owned();
+            std::thread::spawn(move || {
+                let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 8 << 20)]).unwrap();
+                let initrd = Initrd { base: Some(path), overlay: Vec::new() };
+                sender.send(load(&memory, &kernel, &initrd, "", 1).map_err(|error| error.to_string()))
+            });
+            let refused = refused.recv_timeout(std::time::Duration::from_secs(20)).expect("it ends");
+            assert!(refused.as_ref().is_err_and(|text| text.contains(reason)), "{reason}: {refused:?}");
         }
     }
 

@@ -34,6 +34,7 @@ impl Case {
             modules: Vec::new(),
             cmdline: String::new(),
             pmu: crate::machine::GuestPmu::None,
+            confinement: crate::confinement::Confinement::none(),
         };
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
         Self { folder, config, memory }

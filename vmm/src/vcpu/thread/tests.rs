@@ -20,10 +20,16 @@ struct FakeDoors {
     alarm: bool,
     due: bool,
     vector: Option<u8>,
+    /// So often the reader of its output has not taken enough.
+    waits: u32,
+    uncounted: bool,
 }
 
 impl Doors for FakeDoors {
-    fn port_read(&mut self, _: u16, _: &mut [u8]) {}
+    fn port_read(&mut self, _: u16, _: &mut [u8]) {
+        self.log.borrow_mut().push("in");
+        self.uncounted = true;
+    }
     fn port_write(&mut self, _: u16, _: &[u8]) -> Option<Stop> {
         self.log.borrow_mut().push("port");
         Some(Stop::PowerOff)
@@ -43,11 +49,27 @@ impl Doors for FakeDoors {
         self.log.borrow_mut().push("kicked");
         self.due |= std::mem::take(&mut self.alarm);
     }
+    fn wants_mode(&mut self) -> bool {
+        std::mem::take(&mut self.uncounted)
+    }
+    /// It overflows with that.
+    fn emulated(&mut self, kernel: bool) {
+        self.log.borrow_mut().push(if kernel { "kernel" } else { "user" });
+        self.due = true;
+    }
     fn take_pmi(&mut self) -> bool {
         std::mem::take(&mut self.due)
     }
     fn take_vector(&mut self) -> Option<u8> {
         self.vector.take()
+    }
+    fn must_wait(&mut self) -> bool {
+        let waits = self.waits > 0;
+        if waits {
+            self.log.borrow_mut().push("waits");
+            self.waits -= 1;
+        }
+        waits
     }
 }
 
@@ -65,6 +87,7 @@ impl Counting for FakeDoors {
 /// What a fake KVM_RUN does.
 enum Enter {
     Wrmsr,
+    In,
     PowerOff,
     /// Fail with this error, and have these commands waiting by then.
     Error(i32, Vec<Command>),
@@ -77,11 +100,16 @@ struct FakeKvm<'a> {
     immediate_exit: &'a AtomicU8,
     refuses: bool,
     error: u8,
+    data: [u8; 1],
 }
 
 impl Processor for FakeKvm<'_> {
     fn counters(&self) -> Option<KvmCounters> {
         None
+    }
+    fn in_kernel(&self) -> Option<bool> {
+        self.log.borrow_mut().push("mode");
+        Some(true)
     }
     fn place(&self) -> String {
         "here".to_owned()
@@ -97,6 +125,7 @@ impl Processor for FakeKvm<'_> {
                 index: 0xC001_0004,
                 data: 0,
             })),
+            Some(Enter::In) => Ok(VcpuExit::IoIn(0x71, &mut self.data)),
             Some(Enter::PowerOff) => Ok(VcpuExit::IoOut(0x600, &[0x34])),
             Some(Enter::Error(errno, commands)) => {
                 // The signal's handler, which runs before KVM_RUN returns.
@@ -144,6 +173,8 @@ struct Start {
     vector: bool,
     /// KVM refuses interrupts.
     refuses: bool,
+    /// So often the guest has to wait for the reader of its output; a dump is asked for meanwhile.
+    waits: u32,
 }
 
 const VECTOR: u8 = 0xF6;
@@ -158,8 +189,18 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
     if matches!(script[..], [Enter::PowerOff]) {
         commands.send(Command::End).unwrap();
     }
+    if start.waits > 0 {
+        commands.send(dump()).unwrap();
+    }
     let vector = start.vector.then_some(VECTOR);
-    let doors = FakeDoors { log: Rc::clone(&log), alarm: start.alarm, due: start.due, vector };
+    let doors = FakeDoors {
+        log: Rc::clone(&log),
+        alarm: start.alarm,
+        due: start.due,
+        vector,
+        waits: start.waits,
+        uncounted: false,
+    };
     let mut kvm = FakeKvm {
         log: Rc::clone(&log),
         script: script.into(),
@@ -167,6 +208,7 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
         immediate_exit: &immediate_exit,
         refuses: start.refuses,
         error: 0,
+        data: [0],
     };
     let report = Reporting::new(0, stops.clone());
     Thread::new(doors, receiver, report, kick::Enrolled::with(&immediate_exit)).main(&mut kvm);
@@ -182,12 +224,18 @@ fn kick(commands: Vec<Command>) -> Enter {
     Enter::Error(libc::EINTR, commands)
 }
 
-const ALARM: Start = Start { alarm: true, due: false, vector: false, refuses: false };
+const ALARM: Start = Start { alarm: true, due: false, vector: false, refuses: false, waits: 0 };
 
 #[test]
 fn an_overflow_by_a_write_interrupts_before_the_guest_goes_on() {
     let (log, _) = run(vec![Enter::Wrmsr], Start::default());
     assert_eq!(log, ["enter", "wrmsr", "interrupt", "enter", "kicked", "kicked", "finish"]);
+}
+
+#[test]
+fn an_instruction_that_the_processor_has_not_counted_is_counted_before_the_guest_goes_on() {
+    let (log, _) = run(vec![Enter::In], Start::default());
+    assert_eq!(log[..6], ["enter", "in", "mode", "kernel", "interrupt", "enter"]);
 }
 
 #[test]
@@ -208,6 +256,13 @@ fn an_interrupt_of_the_guests_choice_is_sent_before_commands_are_obeyed() {
     let start = Start { vector: true, refuses: true, ..Start::default() };
     let (_, stops) = run(vec![kick(vec![Command::End])], start);
     assert!(matches!(&stops[..], [Stop::Failed(_)]), "{stops:?}");
+}
+
+#[test]
+fn a_vcpu_that_waits_for_the_reader_of_its_output_obeys_and_does_not_enter() {
+    let (log, _) = run(Vec::new(), Start { waits: 2, ..Start::default() });
+    assert_eq!(log[..6], ["waits", "kicked", "dump", "kicked", "waits", "kicked"]);
+    assert_eq!(log[6..], ["enter", "kicked", "kicked", "finish"]);
 }
 
 #[test]

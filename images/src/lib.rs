@@ -27,6 +27,7 @@ pub mod perf;
 pub mod process;
 pub mod progress;
 pub mod qemu;
+pub mod regular_file;
 pub mod series;
 pub mod setup;
 pub mod sparse;

@@ -2,17 +2,19 @@
 //!
 //! A program that needs shared libraries gets them, and its loader, at the paths they have on the host. Libraries
 //! that a program loads by name while it runs are not known beforehand; they can be copied like any file.
+//! What a program asks for is believed only as far as it can be a loader or a library.
 
 pub(crate) mod libraries;
 
 use std::convert::Infallible;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
+use crate::regular_file::{PathDescriptor, RegularFile};
 use crate::tree::Tree;
 use libraries::{Needed, Search};
 
@@ -86,32 +88,42 @@ impl CopyRequest {
 pub struct Overlay {
     tree: Tree,
     search: Search,
+    /// How many bytes can be copied.
+    most: u64,
+    /// How many of them are left.
+    left: u64,
 }
 
-impl Default for Overlay {
-    fn default() -> Self {
-        Self::new()
-    }
+/// A file that needs libraries.
+struct Dependent {
+    host: PathBuf,
+    guest: PathBuf,
+    needed: Needed,
+    /// The folders that the DT_RPATH of those that led here adds to the search.
+    inherited: Vec<libraries::Place>,
 }
+
+/// Each folder within a folder takes a descriptor.
+const DEEPEST: usize = 200;
 
 impl Overlay {
-    /// An empty overlay.
-    pub fn new() -> Self {
-        Self { tree: Tree::new(), search: Search::of_host() }
+    /// An empty overlay for a machine that can take `most` bytes.
+    pub fn new(most: u64) -> Self {
+        Self { tree: Tree::new(), search: Search::of_host(), most, left: most }
     }
 
     /// Adds a file or a folder with all that is in it. Links inside a folder stay links; a link that is named itself
     /// is followed.
     pub fn copy(&mut self, request: &CopyRequest) -> Result<()> {
         let host = &request.host;
-        let metadata = fs::metadata(host).with_context(|| {
+        let found = PathDescriptor::at(host).with_context(|| {
             let colon = host.to_string_lossy().contains(':') && request.guest.is_none();
             let hint =
                 if colon { " (in HOSTPATH:GUESTPATH the path in the guest must be absolute)" } else { "" };
             format!("cannot copy {} into the guest{hint}", host.display())
         })?;
         let guest = request.destination()?;
-        if metadata.is_dir() { self.copy_folder(host, &guest) } else { self.copy_file(host, &guest) }
+        self.copy_found(&found, host, &guest, 0)
             .with_context(|| format!("cannot copy {} into the guest", host.display()))
     }
 
@@ -130,57 +142,99 @@ impl Overlay {
         self.tree.to_cpio()
     }
 
-    fn copy_folder(&mut self, host: &Path, guest: &Path) -> Result<()> {
-        let mode = fs::metadata(host)?.permissions().mode();
-        self.tree.folder_with_mode(guest, mode)?;
-        for entry in fs::read_dir(host).with_context(|| format!("cannot list {}", host.display()))? {
-            let entry = entry?;
-            let (host, guest) = (entry.path(), guest.join(entry.file_name()));
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                self.copy_folder(&host, &guest)?;
-            } else if kind.is_symlink() {
-                self.tree.link(&guest, fs::read_link(&host)?)?;
-            } else {
-                self.copy_file(&host, &guest)?;
-            }
+    fn copy_found(&mut self, found: &PathDescriptor, host: &Path, guest: &Path, depth: usize) -> Result<()> {
+        if found.is_folder() {
+            self.copy_folder(found, host, guest, depth)
+        } else if found.is_link() {
+            let target = found.target().with_context(|| format!("cannot read {}", host.display()))?;
+            self.tree.link(guest, target)
+        } else {
+            self.copy_file(found, host, guest)
+        }
+    }
+
+    /// Goes from folder to folder by descriptors: what somebody moves meanwhile leads nowhere else.
+    fn copy_folder(&mut self, found: &PathDescriptor, host: &Path, guest: &Path, depth: usize) -> Result<()> {
+        if depth > DEEPEST {
+            bail!("{} is more than {DEEPEST} folders deep; copy an archive of it instead", host.display());
+        }
+        self.tree.folder_with_mode(guest, found.mode())?;
+        let (folder, names) = found.entries().with_context(|| format!("cannot list {}", host.display()))?;
+        for name in names {
+            let own = OsStr::from_bytes(name.as_bytes());
+            let (host, guest) = (host.join(own), guest.join(own));
+            let found = PathDescriptor::inside(&folder, &name)
+                .with_context(|| format!("cannot read {}", host.display()))?;
+            self.copy_found(&found, &host, &guest, depth + 1)?;
         }
         Ok(())
     }
 
-    fn copy_file(&mut self, host: &Path, guest: &Path) -> Result<()> {
-        let metadata = fs::metadata(host).with_context(|| format!("cannot read {}", host.display()))?;
-        if !metadata.is_file() {
-            bail!("{} is neither a file nor a folder", host.display());
+    fn copy_file(&mut self, found: &PathDescriptor, host: &Path, guest: &Path) -> Result<()> {
+        let file = found.open().with_context(|| format!("cannot read {}", host.display()))?;
+        let mut pending = Vec::new();
+        pending.extend(self.add(file, found.mode(), host, guest, &[])?);
+        while let Some(dependent) = pending.pop() {
+            self.copy_needed(&dependent, &mut pending)?;
         }
-        let content = fs::read(host).with_context(|| format!("cannot read {}", host.display()))?;
-        let needed = libraries::needed_by(&content);
-        self.tree.file(guest, metadata.permissions().mode(), content)?;
-        match needed {
-            Some(needed) => self.copy_needed(host, guest, &needed, &[]),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Adds the loader and the libraries of a program or library, and theirs. `inherited` are the folders that
-    /// the DT_RPATH of those that led here adds to the search.
-    fn copy_needed(
+    /// Adds one file; returns it if it needs others.
+    fn add(
         &mut self,
+        file: RegularFile,
+        mode: u32,
         host: &Path,
         guest: &Path,
-        needed: &Needed,
         inherited: &[libraries::Place],
-    ) -> Result<()> {
+    ) -> Result<Option<Dependent>> {
+        let content = self.read(file, host)?;
+        let needed = libraries::needed_by(&content);
+        self.tree.file(guest, mode, content)?;
+        let (host, guest, inherited) = (host.to_owned(), guest.to_owned(), inherited.to_owned());
+        Ok(needed.map(|needed| Dependent { host, guest, needed, inherited }))
+    }
+
+    /// All of a file, as far as the machine can take it.
+    fn read(&mut self, file: RegularFile, host: &Path) -> Result<Vec<u8>> {
+        let length = file.length();
+        let content = file.read(self.left).with_context(|| {
+            let room = if length > self.left {
+                format!(
+                    " ({} MiB can be copied in all: leave something out, or give the machine more memory, --memory)",
+                    self.most >> 20
+                )
+            } else {
+                String::new()
+            };
+            format!("cannot read {}{room}", host.display())
+        })?;
+        self.left -= content.len() as u64;
+        Ok(content)
+    }
+
+    /// Adds the loader and the libraries of a program or library. Those that need others themselves are put to the
+    /// pending ones.
+    fn copy_needed(&mut self, dependent: &Dependent, pending: &mut Vec<Dependent>) -> Result<()> {
+        let Dependent { host, guest, needed, inherited } = dependent;
         if let Some(loader) = &needed.loader
             && !self.tree.contains(loader)
         {
-            let content = fs::read(loader)
-                .with_context(|| format!("{} needs the loader {}", host.display(), loader.display()))?;
+            let why = || format!("{} needs the loader {}", host.display(), loader.display());
+            let file = RegularFile::open(loader).with_context(why)?;
+            let content = self.read(file, loader).with_context(why)?;
+            // Who made the program need not be who copies it: it gets no other file of this host's by this name.
+            if !libraries::is_for(needed.machine, &content) {
+                bail!("{}, which is not an ELF file for the same machine; build the program static", why());
+            }
             self.tree.file(loader, 0o755, content)?;
         }
         let places = self.search.places(needed, host, guest, inherited);
         for library in &needed.libraries {
-            let Some(found) = libraries::find(library, &places.all, needed.machine) else {
+            let found = libraries::find(library, &places.all, needed.machine)
+                .with_context(|| format!("{} needs the library {library}", host.display()))?;
+            let Some(found) = found else {
                 let searched: Vec<_> =
                     places.all.iter().map(|place| place.host.display().to_string()).collect();
                 bail!(
@@ -191,17 +245,10 @@ impl Overlay {
             };
             if found.configured && !self.tree.contains(libraries::CACHE) {
                 // The loader looks there for folders that it doesn't know by itself.
-                self.tree.file(libraries::CACHE, 0o644, fs::read(libraries::CACHE).unwrap_or_default())?;
+                self.tree.file(libraries::CACHE, 0o644, libraries::cache())?;
             }
-            if self.tree.contains(&found.guest) {
-                continue;
-            }
-            let content =
-                fs::read(&found.host).with_context(|| format!("cannot read {}", found.host.display()))?;
-            let further = libraries::needed_by(&content);
-            self.tree.file(&found.guest, 0o755, content)?;
-            if let Some(further) = further {
-                self.copy_needed(&found.host, &found.guest, &further, &places.inherited)?;
+            if !self.tree.contains(&found.guest) {
+                pending.extend(self.add(found.file, 0o755, &found.host, &found.guest, &places.inherited)?);
             }
         }
         Ok(())
@@ -209,8 +256,15 @@ impl Overlay {
 }
 
 #[cfg(test)]
+mod untrusted;
+#[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    const MOST: u64 = 64 << 20;
 
     fn request(text: &str) -> CopyRequest {
         text.parse().unwrap()
@@ -230,15 +284,15 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = Overlay::new().copy(&request("/nonexistent/file")).unwrap_err();
+        let error = Overlay::new(MOST).copy(&request("/nonexistent/file")).unwrap_err();
         assert!(format!("{error:#}").contains("/nonexistent/file"), "{error:#}");
-        let error = Overlay::new().copy(&request("nonexistent:relative")).unwrap_err();
+        let error = Overlay::new(MOST).copy(&request("nonexistent:relative")).unwrap_err();
         assert!(format!("{error:#}").contains("must be absolute"), "{error:#}");
     }
 
     #[test]
     fn a_dynamic_program_brings_its_libraries() {
-        let mut overlay = Overlay::new();
+        let mut overlay = Overlay::new(MOST);
         overlay.copy(&request("/bin/ls:/opt/ls")).unwrap();
         assert!(overlay.tree.contains("/opt/ls"));
         let archive = overlay.to_cpio().unwrap();
@@ -256,7 +310,7 @@ mod tests {
         fs::write(&tool, "#!/bin/sh\n").unwrap();
         fs::set_permissions(&tool, fs::Permissions::from_mode(0o750)).unwrap();
         std::os::unix::fs::symlink("sub/tool", folder.path().join("link")).unwrap();
-        let mut overlay = Overlay::new();
+        let mut overlay = Overlay::new(MOST);
         overlay.copy(&CopyRequest { host: folder.path().into(), guest: Some("/data".into()) }).unwrap();
         let archive = overlay.to_cpio().unwrap();
         let entries = String::from_utf8_lossy(&archive).into_owned();

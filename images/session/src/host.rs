@@ -478,6 +478,25 @@ mod tests {
         assert_eq!((session.stdin_room(), session.wants_stdin()), (0, false));
     }
 
+    /// An agent that gives credit and asks for files without end gets no more from the host than the port takes.
+    #[test]
+    fn what_waits_for_the_port_is_bounded_whatever_the_agent_says() {
+        let mut session = running();
+        for _ in 0..10_000 {
+            feed(&mut session, ToHost::StdinCredit(u32::MAX));
+            let room = session.stdin_room();
+            session.stdin(&vec![0; room]);
+            assert!(session.outgoing().len() < 2 * AHEAD);
+        }
+        let offer = FileOffer { path: "/a".into(), mode: 0o755, len: 8 << 20, tag: "a".into() };
+        let mut session = ready(vec![FileToSend { offer, content: vec![1; 8 << 20].into() }]);
+        for _ in 0..1000 {
+            feed(&mut session, ToHost::File(FileReply::Need));
+            assert!(session.outgoing().len() < 2 * AHEAD);
+        }
+        assert!(session.is_finished(), "it asked twice");
+    }
+
     #[test]
     fn refuses_another_version_and_nonsense() {
         let mut session = HostSession::new(&NONCE, Vec::new(), Exec::default());

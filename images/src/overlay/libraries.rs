@@ -1,14 +1,19 @@
 //! Finds the shared libraries of a program as the dynamic loader would.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 
+use crate::regular_file::{PathDescriptor, RegularFile};
+
 /// The loader's index of libraries in configured folders.
 pub(crate) const CACHE: &str = "/etc/ld.so.cache";
 const CONFIGURATION: &str = "/etc/ld.so.conf";
+/// More than either of these ever has.
+const CONFIGURATION_MOST: u64 = 16 << 20;
 
 /// Where loaders look by themselves; which of these a given loader knows depends on its machine, and libraries for
 /// other machines are passed over.
@@ -59,6 +64,7 @@ pub(crate) struct Places {
 /// A library that was found.
 #[derive(Debug)]
 pub(crate) struct Found {
+    pub(crate) file: RegularFile,
     pub(crate) host: PathBuf,
     pub(crate) guest: PathBuf,
     pub(crate) configured: bool,
@@ -157,21 +163,54 @@ fn lexically_clean(path: &Path) -> PathBuf {
     clean
 }
 
-/// The first library of this name that fits the machine.
-pub(crate) fn find(library: &str, places: &[Place], machine: Machine) -> Option<Found> {
-    let fits = |path: &Path| {
-        let mut header = [0; 20];
-        let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
-        read.is_ok() && header.starts_with(b"\x7fELF") && Machine::of(&header) == Some(machine)
-    };
+/// Whether a file with this content can be loaded together with one for `machine`.
+pub(crate) fn is_for(machine: Machine, content: &[u8]) -> bool {
+    content.starts_with(b"\x7fELF") && Machine::of(content) == Some(machine)
+}
+
+/// The first library of this name that fits the machine. Something of this name that is neither a file nor a folder is
+/// an error, as it would be to the loader.
+pub(crate) fn find(library: &str, places: &[Place], machine: Machine) -> io::Result<Option<Found>> {
     if library.contains('/') {
         let path = PathBuf::from(library);
-        return fits(&path).then(|| Found { guest: path.clone(), host: path, configured: false });
+        let file = fitting(&path, machine)?;
+        return Ok(file.map(|file| Found { file, guest: path.clone(), host: path, configured: false }));
     }
-    places.iter().find_map(|place| {
+    for place in places {
         let host = place.host.join(library);
-        fits(&host).then(|| Found { host, guest: place.guest.join(library), configured: place.configured })
-    })
+        if let Some(file) = fitting(&host, machine)? {
+            let guest = place.guest.join(library);
+            return Ok(Some(Found { file, host, guest, configured: place.configured }));
+        }
+    }
+    Ok(None)
+}
+
+/// The file at `path`, if it fits.
+fn fitting(path: &Path, machine: Machine) -> io::Result<Option<RegularFile>> {
+    let found = match PathDescriptor::at(path) {
+        Ok(found) if !found.is_folder() => found,
+        _ => return Ok(None),
+    };
+    let file = match found.open() {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
+        }
+        Err(_) => return Ok(None),
+    };
+    let mut header = [0; 20];
+    let read = file.as_file().read_exact_at(&mut header, 0);
+    Ok((read.is_ok() && is_for(machine, &header)).then_some(file))
+}
+
+/// The loader's index.
+pub(crate) fn cache() -> Vec<u8> {
+    read_configured(Path::new(CACHE)).unwrap_or_default()
+}
+
+fn read_configured(path: &Path) -> io::Result<Vec<u8>> {
+    RegularFile::open(path)?.read(CONFIGURATION_MOST)
 }
 
 /// Reads ld.so.conf: a folder per line, `include` with a pattern in the last part of a path.
@@ -180,8 +219,8 @@ fn read_configuration(path: &Path, folders: &mut Vec<PathBuf>, depth: usize) {
     if depth > 4 {
         return;
     }
-    let Ok(text) = fs::read_to_string(path) else { return };
-    for line in text.lines() {
+    let Ok(text) = read_configured(path) else { return };
+    for line in String::from_utf8_lossy(&text).lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if let Some(patterns) = line.strip_prefix("include ") {
             let base = path.parent().unwrap_or(Path::new("/"));

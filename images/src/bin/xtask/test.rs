@@ -52,10 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         total += tally;
         times.push((step.name, started.elapsed()));
     }
-    if arguments.filter.is_none() {
-        total +=
-            Tally::skipped(steps::BARE_IN_LAB, "not reliable yet; `cargo xtask test bare-in-lab` runs it");
-    }
+    total.judge_retries();
     summarise(&total, &times);
     Ok(total.failures.is_empty())
 }
@@ -63,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
 /// The steps to run, and the filter for the tests in them.
 fn select(filter: Option<&str>) -> (Vec<&'static Step>, Option<&str>) {
     match filter {
-        None => (STEPS.iter().filter(|step| step.name != steps::BARE_IN_LAB).collect(), None),
+        None => (STEPS.iter().collect(), None),
         Some(name) if STEPS.iter().any(|step| step.name == name) => {
             (STEPS.iter().filter(|step| step.name == name).collect(), None)
         }
@@ -75,15 +72,30 @@ fn select(filter: Option<&str>) -> (Vec<&'static Step>, Option<&str>) {
     }
 }
 
+/// How many of the cases that took longest are shown.
+const SLOWEST: usize = 10;
+
 fn summarise(total: &Tally, times: &[(&str, Duration)]) {
     println!("\n== time");
     for (name, time) in times {
         println!("{:7.1} s  {name}", time.as_secs_f64());
     }
+    if !total.times.is_empty() {
+        println!("\n== slowest cases");
+        for (name, seconds) in total.slowest(SLOWEST) {
+            println!("{seconds:7.1} s  {name}");
+        }
+    }
     if !total.skips.is_empty() {
         println!("\n== not run");
         for (name, reason) in &total.skips {
             println!("{name}: {reason}");
+        }
+    }
+    if !total.retries.is_empty() {
+        println!("\n== tried again");
+        for (name, reason) in &total.retries {
+            println!("retried: {name}: {reason}");
         }
     }
     if !total.failures.is_empty() {
@@ -92,7 +104,13 @@ fn summarise(total: &Tally, times: &[(&str, Duration)]) {
             println!("{name}");
         }
     }
-    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failures.len(), total.skips.len());
+    println!(
+        "\n{} passed, {} failed, {} not run, {} tried again",
+        total.passed,
+        total.failures.len(),
+        total.skips.len(),
+        total.retries.len()
+    );
 }
 
 #[cfg(test)]
@@ -108,6 +126,6 @@ mod tests {
     fn a_filter_is_a_step_or_part_of_a_test() {
         assert_eq!(names("clippy"), (vec!["clippy"], None));
         assert_eq!(names("overlay"), (vec!["unit", "images", "e2e"], Some("overlay")));
-        assert_eq!(select(None).0.len(), STEPS.len() - 1);
+        assert_eq!(select(None).0.len(), STEPS.len());
     }
 }

@@ -4,13 +4,20 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 /// What became of some tests.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Tally {
     pub(super) passed: usize,
     pub(super) failures: Vec<String>,
     /// Tests that were not run, each with the reason.
     pub(super) skips: BTreeMap<String, String>,
+    /// What was lost and tried again, with the reason.
+    pub(super) retries: Vec<(String, String)>,
+    /// How long cases took, of the tests that say so.
+    pub(super) times: Vec<(String, f64)>,
 }
+
+/// One that is tried again may be an accident; a second one in a run is none.
+const MOST_RETRIES: usize = 1;
 
 impl Tally {
     pub(super) fn passed(passed: usize) -> Self {
@@ -24,6 +31,21 @@ impl Tally {
     pub(super) fn skipped(name: &str, reason: &str) -> Self {
         Self { skips: BTreeMap::from([(name.to_owned(), reason.to_owned())]), ..Self::default() }
     }
+
+    /// Makes a failure of more retries than may be, whichever steps had them.
+    pub(super) fn judge_retries(&mut self) {
+        if self.retries.len() > MOST_RETRIES {
+            self.failures.push(format!("{} tests were tried again", self.retries.len()));
+        }
+    }
+
+    /// The cases that took longest, the longest first.
+    pub(super) fn slowest(&self, most: usize) -> Vec<&(String, f64)> {
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_by(|a, b| b.1.total_cmp(&a.1));
+        times.truncate(most);
+        times
+    }
 }
 
 impl AddAssign for Tally {
@@ -31,6 +53,8 @@ impl AddAssign for Tally {
         self.passed += other.passed;
         self.failures.extend(other.failures);
         self.skips.extend(other.skips);
+        self.retries.extend(other.retries);
+        self.times.extend(other.times);
     }
 }
 
@@ -42,7 +66,13 @@ impl AddAssign for Tally {
 /// test NAME ... ignored, REASON
 /// ```
 ///
-/// and what the end-to-end suite says of tests it cannot run on a machine: `not run: NAME: REASON`.
+/// and what tests say themselves:
+///
+/// ```text
+/// not run: NAME: REASON
+/// retried: NAME: REASON
+/// took: NAME: SECONDS s
+/// ```
 #[derive(Debug, Default)]
 pub(super) struct TestOutput {
     tally: Tally,
@@ -50,10 +80,14 @@ pub(super) struct TestOutput {
 
 impl TestOutput {
     pub(super) fn line(&mut self, line: &str) {
-        if let Some((name, reason)) =
-            line.trim().strip_prefix("not run: ").and_then(|rest| rest.split_once(": "))
-        {
+        let said = |what: &str| line.trim().strip_prefix(what)?.split_once(": ");
+        if let Some((name, reason)) = said("not run: ") {
             self.tally.skips.insert(name.to_owned(), reason.to_owned());
+        } else if let Some((name, reason)) = said("retried: ") {
+            self.tally.retries.push((name.to_owned(), reason.to_owned()));
+        } else if let Some((name, time)) = said("took: ") {
+            let seconds = time.strip_suffix(" s").and_then(|seconds| seconds.parse().ok());
+            self.tally.times.extend(seconds.map(|seconds| (name.to_owned(), seconds)));
         } else if let Some((name, outcome)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         {
@@ -109,6 +143,22 @@ mod tests {
         let skips: Vec<_> =
             tally.skips.iter().map(|(name, reason)| (name.as_str(), reason.as_str())).collect();
         assert_eq!(skips, [("d", "needs a PMU"), ("f", "no /dev/kvm: it isn't there")]);
+    }
+
+    #[test]
+    fn what_was_tried_again_and_how_long_it_took_are_kept() {
+        let mut all = Tally::default();
+        for lost in ["one", "two"] {
+            all += tally(
+                &format!("took: a::b: 1.5 s\ntook: {lost}: 30.0 s\nretried: {lost}: triple fault: rip 0"),
+                true,
+            );
+            all.judge_retries();
+            assert_eq!(all.failures.is_empty(), lost == "one", "{:?}", all.failures);
+        }
+        assert_eq!(all.retries[1], ("two".to_owned(), "triple fault: rip 0".to_owned()));
+        let slowest: Vec<_> = all.slowest(3).into_iter().map(|(name, time)| (name.as_str(), *time)).collect();
+        assert_eq!(slowest, [("one", 30.0), ("two", 30.0), ("a::b", 1.5)]);
     }
 
     #[test]

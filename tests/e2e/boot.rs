@@ -12,17 +12,18 @@ use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use images::layout::Layout;
 
 use self::script::Mark;
 use crate::case::{Case, Evidence, Waiting};
-use crate::cases::{library, older};
+use crate::cases::{dump_of_gone, library, older, pmctest};
 use crate::dump::Dump;
-use crate::guests::{Guest, Tool};
+use crate::guests::Guest;
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Guarded, tail};
+use crate::summary;
 
 /// What is known when a guest has ended.
 #[derive(Debug)]
@@ -35,8 +36,28 @@ pub(crate) struct Outcome {
     pub(crate) status: Option<i32>,
     /// The final report.
     pub(crate) report: Result<Dump, String>,
+    /// That a dump of it is refused afterwards.
+    pub(crate) gone: Result<(), String>,
     /// All output.
     pub(crate) transcript: String,
+    /// What took how long: until the first case began, and each case.
+    times: Vec<(String, Duration)>,
+}
+
+impl Outcome {
+    /// Notes how long the guest's parts took: pmctest's checks, which say so themselves, instead of pmctest as a whole.
+    pub(crate) fn note_times(&self, guest: &str) {
+        for (part, time) in &self.times {
+            let output = self.cases.get(part.as_str()).map_or("", |evidence| &evidence.output);
+            let checks: Vec<_> = output.lines().filter_map(pmctest::took).collect();
+            if checks.is_empty() {
+                summary::took(&format!("{guest}::{part}"), *time);
+            }
+            for (check, time) in checks {
+                summary::took(&format!("{guest}::{part}::{check}"), time);
+            }
+        }
+    }
 }
 
 /// Boot `guest` and see it through.
@@ -65,18 +86,26 @@ pub(crate) fn run(guest: &Guest) -> Result<Outcome> {
         }
     });
 
-    let mut follower = Follower { guest, stdin, cases: BTreeMap::new(), transcript: String::new() };
+    let mut follower = Follower {
+        guest,
+        stdin,
+        cases: BTreeMap::new(),
+        transcript: String::new(),
+        times: Vec::new(),
+        since: Instant::now(),
+    };
     let followed = follower.follow(&lines);
-    let Follower { cases, transcript, .. } = follower;
+    let Follower { cases, transcript, times, .. } = follower;
     // Its standard input is closed now; what waits there ends.
     let status = match &followed {
         Ok(()) => child.wait(COMMAND_LIMIT),
         Err(_) => Ok(None),
     };
     drop(child);
+    let errors = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
+    perfvisor::note_retry(&errors);
     let failure =
         followed.err().or(status.as_ref().err().map(|error| anyhow::anyhow!("{error}"))).map(|error| {
-            let errors = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
             format!(
                 "{error:#}\n--- command\n{command:?}\n--- end of its output\n{}\n--- end of its errors\n{}",
                 tail(&transcript),
@@ -85,7 +114,12 @@ pub(crate) fn run(guest: &Guest) -> Result<Outcome> {
         });
     let report =
         perfvisor::written(&report).and_then(|json| Dump::parse(&json)).map_err(|error| format!("{error:#}"));
-    Ok(Outcome { cases, failure, status: status.ok().flatten(), report, transcript })
+    // A guest that failed is judged by that; asking after it might start another lab machine.
+    let gone = match &failure {
+        None => dump_of_gone(guest.name).map_err(|error| format!("{error:#}")),
+        Some(_) => Ok(()),
+    };
+    Ok(Outcome { cases, failure, status: status.ok().flatten(), report, gone, transcript, times })
 }
 
 fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>> {
@@ -117,12 +151,10 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>>
             arguments.extend(copy(&program.display().to_string(), &place));
         }
     }
-    match guest.tool {
-        Tool::Pmctest => arguments.extend(copy(env!("CARGO_BIN_EXE_pmctest"), "/bin/pmctest")),
-        Tool::Perf => {
-            let perf = layout.perf().with_context(|| format!("perf is not there; {}", layout.remedy()))?;
-            arguments.extend(copy(&perf.display().to_string(), "/usr/bin/perf"));
-        }
+    arguments.extend(copy(env!("CARGO_BIN_EXE_pmctest"), "/bin/pmctest"));
+    if guest.has_perf {
+        let perf = layout.perf().with_context(|| format!("perf is not there; {}", layout.remedy()))?;
+        arguments.extend(copy(&perf.display().to_string(), "/usr/bin/perf"));
     }
     arguments.extend(copy(&script.display().to_string(), "/root/cases.sh"));
     arguments.extend(["--", "sh", "/root/cases.sh"].map(str::to_owned));
@@ -135,6 +167,9 @@ struct Follower<'a> {
     stdin: ChildStdin,
     cases: BTreeMap<&'static str, Evidence>,
     transcript: String,
+    times: Vec<(String, Duration)>,
+    /// When the part began that is under way.
+    since: Instant,
 }
 
 impl Follower<'_> {
@@ -163,10 +198,17 @@ impl Follower<'_> {
                             text.push('\n');
                         }
                     }
-                    Some(Mark::Begin) => evidence = Evidence::in_guest(guest.setting()),
+                    Some(Mark::Begin) => {
+                        if self.times.is_empty() {
+                            self.part_ended("boot");
+                        }
+                        self.since = Instant::now();
+                        evidence = Evidence::in_guest(guest.setting());
+                    }
                     Some(Mark::Ask(question)) => self.answer(case, question, &mut evidence)?,
                     Some(Mark::End(status)) => {
                         evidence.status = status;
+                        self.part_ended(case.name);
                         break;
                     }
                 }
@@ -174,6 +216,10 @@ impl Follower<'_> {
             self.cases.insert(case.name, evidence);
         }
         Ok(())
+    }
+
+    fn part_ended(&mut self, part: &str) {
+        self.times.push((part.to_owned(), self.since.elapsed()));
     }
 
     fn answer(&mut self, case: &Case, question: &str, evidence: &mut Evidence) -> Result<()> {

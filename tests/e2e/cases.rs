@@ -16,6 +16,7 @@ pub(crate) mod switches;
 
 mod benchmark;
 mod host_module;
+mod killed;
 mod lab_counters;
 mod models;
 mod power;
@@ -46,6 +47,7 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("host-module-late-first-count", host_module::late_first_count),
     ("host-module-global", host_module::global),
     ("host-module-intel", host_module::intel),
+    ("kill-at-random", killed::at_random),
     ("kvm-same-numbers", kvm::same_numbers),
     ("kvm-beside-perf", kvm::beside_perf),
     ("kvm-refusals", kvm::refusals),

@@ -11,7 +11,19 @@ use crate::perfvisor::{self, COMMAND_LIMIT};
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dump {
     pub(crate) name: String,
+    /// Of its VMM, on its host.
+    pub(crate) pid: u32,
+    pub(crate) confinement: Option<Confinement>,
     pub(crate) vcpus: Vec<Vcpu>,
+}
+
+/// What its VMM gave up.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Confinement {
+    pub(crate) no_new_privs: bool,
+    pub(crate) seccomp: bool,
+    pub(crate) landlock: Option<u32>,
+    pub(crate) capabilities: Vec<String>,
 }
 
 /// One vCPU.

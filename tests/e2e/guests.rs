@@ -11,7 +11,7 @@ use crate::cases::{
     self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses,
     switches,
 };
-use crate::failed;
+use crate::{attempt, failed, summary};
 use tests::counts;
 
 /// One boot.
@@ -24,7 +24,8 @@ pub(crate) struct Guest {
     pub(crate) pmu: &'static str,
     /// As `--source` has it.
     pub(crate) source: &'static str,
-    pub(crate) tool: Tool,
+    /// Whether it has perf, besides pmctest, perfex and `spin`.
+    pub(crate) has_perf: bool,
     /// Words for its kernel.
     pub(crate) append: &'static str,
     /// More of the command line.
@@ -36,13 +37,6 @@ pub(crate) struct Guest {
     /// Whether counters were used by perfex alone and it printed all it counted: then the report agrees with that.
     pub(crate) only_perfex: bool,
     outcome: OnceLock<Result<Outcome, String>>,
-}
-
-/// What a guest has besides perfex and `spin`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tool {
-    Pmctest,
-    Perf,
 }
 
 /// How a guest ends that the lab has lost: reset, standing still, or with the machine itself.
@@ -63,7 +57,7 @@ impl Guest {
             vcpus,
             pmu,
             source,
-            tool: Tool::Perf,
+            has_perf: true,
             append: "",
             options: &[],
             cases: perf::CASES,
@@ -82,7 +76,7 @@ impl Guest {
             vcpus,
             pmu: "auto",
             source: "kvm",
-            tool: Tool::Pmctest,
+            has_perf: false,
             append: "",
             options: &[],
             cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, cases::library::CASE, kvm::PMCTEST],
@@ -101,7 +95,7 @@ impl Guest {
             vcpus: 4,
             pmu: "k8",
             source,
-            tool: Tool::Pmctest,
+            has_perf: false,
             append: DEBUGGING,
             options: &[],
             cases: long_runs::CASES,
@@ -116,26 +110,27 @@ impl Guest {
         Setting { vcpus: self.vcpus, pmu: self.pmu, source: self.source }
     }
 
-    /// Boots it. The lab's emulator loses a guest now and then, at no particular place (see `tests/lab/README.md`,
-    /// "Limits"); such a guest is booted again, twice at most, and that is said.
+    /// Boots it. The lab's emulator once lost a guest now and then, at no particular place (see `tests/lab/README.md`,
+    /// "repairs"). Should it lose one again, that is booted once more and the summary says so.
     fn boot(&'static self) -> Result<Outcome> {
-        for _ in 0..2 {
-            let outcome = boot::run(self)?;
-            match &outcome.failure {
-                Some(failure) if LOST.iter().any(|how| failure.contains(how)) => {
-                    let how = failure.lines().next().unwrap_or_default();
-                    eprintln!("{}: the lab lost this guest ({how}); it is booted again", self.name);
-                }
-                _ => return Ok(outcome),
-            }
-        }
+        let outcome = boot::run(self)?;
+        let lost = |failure: &&String| LOST.iter().any(|how| failure.contains(how));
+        let Some(failure) = outcome.failure.as_ref().filter(lost) else { return Ok(outcome) };
+        summary::retried(self.name, failure.lines().next().unwrap_or_default());
+        eprintln!("{failure}");
         boot::run(self)
     }
 
-    /// Boots it the first time.
+    /// Boots it, and keeps what came out for its trials.
+    pub(crate) fn run(&'static self) {
+        let outcome = attempt(|| self.boot()).map_err(|error| format!("{error:#}"));
+        // It is set here alone, once.
+        let _ = self.outcome.set(outcome.inspect(|outcome| outcome.note_times(self.name)));
+    }
+
+    /// Waits for it.
     fn outcome(&'static self) -> Result<&'static Outcome> {
-        let outcome = self.outcome.get_or_init(|| self.boot().map_err(|error| format!("{error:#}")));
-        outcome.as_ref().map_err(|error| anyhow!("{error}"))
+        self.outcome.wait().as_ref().map_err(|error| anyhow!("{error}"))
     }
 }
 
@@ -150,7 +145,7 @@ pub(crate) static ALL: [Guest; 14] = [
         vcpus: 2,
         pmu: "k8",
         source: "perf",
-        tool: Tool::Pmctest,
+        has_perf: false,
         append: "",
         options: &[],
         cases: &[
@@ -174,7 +169,7 @@ pub(crate) static ALL: [Guest; 14] = [
         vcpus: 1,
         pmu: "auto",
         source: "module",
-        tool: Tool::Pmctest,
+        has_perf: false,
         append: "",
         options: &[],
         cases: &[exact::CASE, side_by_side::CASE, switches::CASE],
@@ -189,7 +184,7 @@ pub(crate) static ALL: [Guest; 14] = [
         vcpus: 2,
         pmu: "k8",
         source: "perf",
-        tool: Tool::Pmctest,
+        has_perf: false,
         append: "",
         options: &[],
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE, older::CASE],
@@ -204,7 +199,7 @@ pub(crate) static ALL: [Guest; 14] = [
         vcpus: 2,
         pmu: "k8",
         source: "perf",
-        tool: Tool::Pmctest,
+        has_perf: false,
         append: "",
         options: &["--door-without", "control,vector"],
         cases: &[older_door::CASE],
@@ -225,11 +220,11 @@ pub(crate) static ALL: [Guest; 14] = [
     Guest::with_perf("perf-intel-v4", "intel-v4", "6.1", 2, "perf"),
 ];
 
-/// One test for each test of each case, and one for the guest's end. The first that runs boots the guest.
+/// One test for each test of each case, and one for the guest's end.
 /// Those that are not run, of the wanted ones, are named with the reason.
 pub(crate) fn trials(guest: &'static Guest, is_wanted: impl Fn(&str) -> bool) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let not_run = pmctest::not_run(guest.source);
+    let not_run = pmctest::not_run(guest.setting());
     for case in guest.cases {
         for test in (case.tests)() {
             let separator = if test.name.is_empty() { "" } else { "::" };
@@ -280,6 +275,5 @@ fn ends_well(guest: &'static Guest) -> Result<()> {
         let (host, guest) = (report.tsc(), printed.iter().map(|counts| counts.tsc).sum::<u64>());
         ensure!(host == guest, "the host counted {host} TSC cycles, the guest attributed {guest}");
     }
-    // It is gone: a dump of it is refused.
-    cases::dump_of_gone(guest.name)
+    outcome.gone.as_ref().map_err(|error| anyhow!("{error}")).copied()
 }

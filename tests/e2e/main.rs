@@ -13,34 +13,89 @@
 //!
 //! `PERFVISOR=path` tests another perfvisor than the one of this build. Nothing is skipped for lack of something: without
 //! perfvisor or the lab's images the tests fail, saying what to run. Checks that a guest's kind has no use for are listed
-//! as not run, each with the reason.
+//! as not run, each with the reason. A guest that the lab loses is booted again and the end of the output names it
+//! (`retried: NAME: why`); a second one in a run fails the run.
 
 mod answers;
 mod boot;
 mod case;
 mod cases;
+mod confinement;
 mod dump;
 mod guests;
+mod labs;
 mod perfvisor;
+mod summary;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
+use anyhow::{Result, anyhow};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use labs::Job;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // One guest at a time has the lab's CPUs, and waiting for another's turn must not count as its time.
+    // Trials only judge; see `labs`.
     arguments.test_threads = Some(1);
     let is_wanted = |name: &str| {
-        arguments.filter.as_ref().is_none_or(|filter| name.contains(filter))
-            && !arguments.skip.iter().any(|skip| name.contains(skip))
+        arguments.filter.as_ref().is_none_or(|filter| match arguments.exact {
+            true => name == filter,
+            false => name.contains(filter),
+        }) && !arguments.skip.iter().any(|skip| name.contains(skip))
     };
-    let command_line = cases::COMMAND_LINE
-        .iter()
-        .map(|(name, test)| Trial::test(format!("command-line::{name}"), move || test().map_err(failed)));
-    let trials =
-        guests::ALL.iter().flat_map(|guest| guests::trials(guest, is_wanted)).chain(command_line).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let mut work = Work::default();
+    for guest in &guests::ALL {
+        work.add(guests::trials(guest, is_wanted), is_wanted, || Box::new(move || guest.run()));
+    }
+    for (name, test) in cases::COMMAND_LINE {
+        let name = format!("command-line::{name}");
+        let outcome = Arc::new(OnceLock::<Result<(), String>>::new());
+        let awaited = Arc::clone(&outcome);
+        let trial = Trial::test(name.clone(), move || awaited.wait().as_ref().map_err(Failed::from).copied());
+        work.add(vec![trial], is_wanted, || {
+            Box::new(move || {
+                let result = summary::timed(&name, || attempt(test));
+                // It is set here alone.
+                let _ = outcome.set(result.map_err(|error| format!("{error:#}")));
+            })
+        });
+    }
+    if arguments.list {
+        work.jobs.clear();
+    }
+    let conclusion = labs::work(work.jobs, || libtest_mimic::run(&arguments, work.trials));
+    match (conclusion, summary::print()) {
+        (Ok(conclusion), true) => conclusion.exit_code(),
+        (Ok(_), false) => ExitCode::FAILURE,
+        (Err(error), _) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Trials, and what must run for those that are wanted.
+#[derive(Default)]
+struct Work {
+    trials: Vec<Trial>,
+    jobs: Vec<Job>,
+}
+
+impl Work {
+    fn add(&mut self, trials: Vec<Trial>, is_wanted: impl Fn(&str) -> bool, job: impl FnOnce() -> Job) {
+        if trials.iter().any(|trial| !trial.has_ignored_flag() && is_wanted(trial.name())) {
+            self.jobs.push(job());
+        }
+        self.trials.extend(trials);
+    }
+}
+
+/// A panic of a job would leave its trials waiting for ever.
+pub(crate) fn attempt<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| Err(anyhow!("it panicked")))
 }
 
 /// The whole chain of causes.

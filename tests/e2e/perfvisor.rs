@@ -8,6 +8,8 @@ use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::{labs, summary};
+
 /// Status of `perfvisor run` for its own failures, wrong options included: all others are the command's.
 pub(crate) const RUN_FAILED: i32 = 125;
 /// Status of the other commands for theirs.
@@ -42,6 +44,7 @@ pub(crate) fn program() -> Result<PathBuf> {
 pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Command> {
     let mut command = Command::new(program()?);
     command.arg("--lab").args(arguments);
+    labs::choose(&mut command);
     Ok(command)
 }
 
@@ -121,12 +124,21 @@ pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(
         let stdout =
             read("reading its standard output", stdout.join().map(|r| r.map(|b| (b, String::new()))))?.0;
         let stderr = read("reading its standard error", stderr.join().map(|r| r.map(|s| (Vec::new(), s))))?.1;
+        note_retry(&stderr);
         let ended = Ended { status: status.as_ref().ok().copied().flatten(), stdout, stderr };
         match status {
             Ok(_) => Ok(ended),
             Err(error) => Err(error.context(format!("{command:?}{ended}"))),
         }
     })
+}
+
+/// perfvisor says so when it found a lab machine that then ended without an answer. It powers off when nobody has used it
+/// for long, which in this suite does not happen.
+pub(crate) fn note_retry(stderr: &str) {
+    if let Some(line) = stderr.lines().find(|line| line.contains("another one is started")) {
+        summary::retried("lab machine", line);
+    }
 }
 
 /// A child that does not outlive its test.

@@ -8,6 +8,7 @@ use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::{PERFEX, agree};
 use crate::case::{Case, Evidence, Setting, Test, Waiting};
+use crate::confinement;
 use crate::dump::Dump;
 use crate::perfvisor::{self, COMMAND_LIMIT, RUN_FAILED};
 use tests::counts;
@@ -20,10 +21,12 @@ const SETTLED: &str = "settled";
 /// What must be counted between two dumps: a fraction of a second's worth even in the slowest lab.
 pub(super) const GROWTH: u64 = 100_000;
 
-/// A program runs while the host looks, is killed, and its counts are printed.
+/// A program runs while the host looks, is killed, and its counts are printed. It counts from when perfex starts it, which
+/// a busy machine does in its own time.
 pub(super) fn running_while_asked() -> String {
     format!(
         "{PERFEX} -o /tmp/counts spin --seconds 3600 & perfex=$!\n\
+         until pidof spin; do sleep 0.1; done\n\
          ask {RUNNING}\n\
          kill -TERM $(pidof spin)\n\
          wait $perfex; echo \"perfex ended with $?\"\n\
@@ -57,11 +60,13 @@ fn running(waiting: &Waiting<'_>) -> Result<()> {
         grew(&earlier, &later)?;
         earlier = later;
     }
+    confinement::is_in_force(&earlier, waiting.setting.source)?;
     same_name_is_refused(waiting.machine)?;
     let table = perfvisor::run(["dump", waiting.machine], b"", COMMAND_LIMIT)?;
     table.expect_status(0)?;
     let text = String::from_utf8_lossy(&table.stdout).to_lowercase();
     ensure!(text.contains("4100c0"), "the table does not name event 0x004100C0{table}");
+    ensure!(text.contains("a seccomp filter on each thread, landlock"), "not confined{table}");
     let list = perfvisor::run(["list"], b"", COMMAND_LIMIT)?;
     list.expect_status(0)?;
     ensure!(String::from_utf8_lossy(&list.stdout).contains(waiting.machine), "not in the list{list}");

@@ -19,7 +19,7 @@ use crate::dump::Dump;
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, Guarded, RUN_FAILED};
 
 /// `tests/lab/module/module.c`, compiled.
-fn program(folder: &TempDir) -> Result<Vec<u8>> {
+pub(super) fn program(folder: &TempDir) -> Result<Vec<u8>> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let source = repository.join("tests/lab/module/module.c");
     let program = folder.path().join("module");

@@ -14,16 +14,24 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "stress",
         limit: LIMIT,
-        guest: |_: &Setting| "pmctest --stress 30".to_owned(),
+        guest: |setting: &Setting| pmctest::command(setting, &["--stress", "30"]),
         answer: nothing_asked,
         tests: || tests(&["stress-exact", "stress-nothing-left", "stress-kernel-log"]),
     },
     Case {
         name: "fuzz",
         limit: LIMIT,
-        guest: |_: &Setting| "pmctest --fuzz 60".to_owned(),
+        guest: |setting: &Setting| pmctest::command(setting, &["--fuzz", "60"]),
         answer: nothing_asked,
         tests: || tests(&["fuzz-unprivileged", "fuzz-nothing-left", "fuzz-kernel-log"]),
+    },
+    // The guests of all checks count with perf; here is one with the module.
+    Case {
+        name: "trust",
+        limit: LIMIT,
+        guest: |_: &Setting| "pmctest trust".to_owned(),
+        answer: nothing_asked,
+        tests: || tests(&["trust-page", "trust-overflow", "trust-samples"]),
     },
 ];
 

@@ -15,13 +15,45 @@ fn run_with(options: &[&str], model: &str, script: &str) -> Result<Ended> {
     perfvisor::run(arguments.concat(), b"", BOOT_LIMIT)
 }
 
-/// Of each way in which processors of old have their registers, one that no other guest here has: as perfex names it, and whether it tells user
-/// mode from kernel mode, has the event of branches, and a time-stamp counter.
-const OLD: [(&str, &str, bool, bool, bool); 4] = [
-    ("p5mmx", "Intel Pentium MMX", true, true, true),
-    ("winchip2", "WinChip 2/3", false, false, false),
-    ("c3", "VIA C3", false, false, true),
-    ("p4m3", "Intel Pentium 4 Model 3", true, true, true),
+/// A processor of old.
+struct Old {
+    model: &'static str,
+    /// As perfex names it.
+    name: &'static str,
+    /// Whether it tells user mode from kernel mode, has the event of branches, a time-stamp counter, overflow interrupts.
+    levels: bool,
+    branches: bool,
+    tsc: bool,
+    interrupts: bool,
+}
+
+/// Of each way in which they have their registers, one that no other guest here has.
+const OLD: [Old; 4] = [
+    Old {
+        model: "p5mmx",
+        name: "Intel Pentium MMX",
+        levels: true,
+        branches: true,
+        tsc: true,
+        interrupts: false,
+    },
+    Old {
+        model: "winchip2",
+        name: "WinChip 2/3",
+        levels: false,
+        branches: false,
+        tsc: false,
+        interrupts: false,
+    },
+    Old { model: "c3", name: "VIA C3", levels: false, branches: false, tsc: true, interrupts: false },
+    Old {
+        model: "p4m3",
+        name: "Intel Pentium 4 Model 3",
+        levels: true,
+        branches: true,
+        tsc: true,
+        interrupts: true,
+    },
 ];
 const SHORT: u64 = 1_000;
 const LONG: u64 = 20_001_000;
@@ -31,21 +63,27 @@ const KERNELS_SHARE: u64 = 100;
 /// Threads of a guest with such a processor have their counters, which count what they are told.
 pub(super) fn old() -> Result<()> {
     let spin = format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin"));
-    for (model, name, levels, branches, tsc) in OLD {
+    let pmctest = format!("{}:/bin/pmctest", env!("CARGO_BIN_EXE_pmctest"));
+    for Old { model, name, levels, branches, tsc, interrupts } in OLD {
         let user = if levels { ":u" } else { "" };
         let mut events = format!("instructions{user}");
         if branches {
             events += &format!(",branches{user}");
         }
         let perfex = |iterations| format!("perfex -e {events} spin {iterations:012} 2>&1");
-        let script = format!("perfex -i && echo && {} && echo && {}", perfex(SHORT), perfex(LONG));
-        let ended = run_with(&["--kernel", "6.1", "--copy", &spin], model, &script)?;
+        let mut script = format!("perfex -i && echo && {} && echo && {}", perfex(SHORT), perfex(LONG));
+        if interrupts {
+            script += " && echo && pmctest family-";
+        }
+        let ended = run_with(&["--kernel", "6.1", "--copy", &spin, "--copy", &pmctest], model, &script)?;
         ended.expect_status(0).context(model)?;
         let said = String::from_utf8_lossy(&ended.stdout);
         ensure!(said.contains(&format!("({name})")), "{model}: it is not called {name}{ended}");
         let mut parts = said.split("\n\n").skip(1);
         let [short, long] = [parts.next(), parts.next()].map(|part| counts(part.unwrap_or_default()));
         grew(&short?, &long?, levels, tsc).with_context(|| format!("{model}{ended}"))?;
+        let overflows = parts.next().is_some_and(|part| part.starts_with("ok family-overflows"));
+        ensure!(overflows == interrupts, "{model}: overflow interrupts{ended}");
     }
     Ok(())
 }

@@ -43,8 +43,7 @@ fn guest(_: &Setting) -> String {
             let perfex = PERFEX.replacen("perfex", name, 1).replace("C0 ", "C0@0 ");
             format!("{perfex}@1 spin {SHORT:012}; {perfex}@1 spin {LONG:012}")
         }
-        // It goes on until it is interrupted.
-        Some("global") => format!("{name} 1000000 1 & sleep 3.5; kill -INT $!; wait $!"),
+        Some("global") => format!("{name} 1000000 1"),
         _ if name == "papi-command-line" => format!("{name} PAPI_TOT_INS PAPI_BR_INS"),
         _ => name.to_owned(),
     };
@@ -98,10 +97,16 @@ fn itself(evidence: &Evidence, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// It takes a signal at every 25th branch, shows where it was, and ends with 0.
+/// It asks a K8's event 0CB (floating-point instructions) for an interrupt. The lab's processor is of another generation, on which
+/// that event means something else: it is refused, where it once counted nothing.
 fn signal(evidence: &Evidence, name: &str) -> Result<()> {
-    let said = said(evidence, name)?;
-    ensure!(said.contains("on_sigio: PMC overflow set 0x2 at pc 0x"), "{said}");
+    refused(evidence, name, "\nevntsel[0]\t\t0x005301CB\n")
+}
+
+/// The control with this event select is refused, and with the reason.
+fn refused(evidence: &Evidence, name: &str, evntsel: &str) -> Result<()> {
+    let said = Answers::of(evidence)?.said(name, 1)?;
+    ensure!(said.contains("perfctr_control: Operation not supported\n") && said.contains(evntsel), "{said}");
     Ok(())
 }
 
@@ -118,15 +123,9 @@ fn perfex(evidence: &Evidence, name: &str) -> Result<()> {
     differ_exactly((&counts(0), SHORT), (&counts(1), LONG))
 }
 
-/// Whole CPUs, a second at a time, until it is interrupted: the TSC goes on.
+/// The same event on whole CPUs.
 fn global(evidence: &Evidence, name: &str) -> Result<()> {
-    let said = said(evidence, name)?;
-    ensure!(said.contains("\nCPU 0:") && said.ends_with("shutting down..\n"), "{said}");
-    let tsc = numbers(said, "\ttsc\t")?;
-    let vcpus = evidence.setting.vcpus as usize;
-    ensure!(tsc.len() >= 2 * vcpus && tsc.len().is_multiple_of(vcpus), "{said}");
-    ensure!(tsc[0] > 0 && tsc.windows(vcpus + 1).all(|two| two[0] < two[vcpus]), "{said}");
-    Ok(())
+    refused(evidence, name, "\nevntsel[0]\t\t0x004301CB\n")
 }
 
 fn command_line(evidence: &Evidence, name: &str) -> Result<()> {
@@ -147,12 +146,14 @@ fn fork(evidence: &Evidence, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Two threads of 500,000 iterations, and of twice as many, four and sixteen times: five instructions an iteration.
+/// Threads of 0.5, 2, 4 and 8 million iterations, of five instructions each, and one that was to have a million: the program changes that
+/// number to its own half a million, which the thread may see or not.
 fn threads(evidence: &Evidence, name: &str) -> Result<()> {
     let mut counts = numbers(passed(evidence, name)?, "PAPI_TOT_INS")?;
     counts.sort_unstable();
     let Some(&least) = counts.first() else { anyhow::bail!("no counts") };
     let more: Vec<u64> = counts.iter().map(|count| count - least).collect();
-    ensure!(more == [0, 0, 7_500_000, 17_500_000, 37_500_000], "{counts:?}");
+    let known = |changed| [0, changed, 7_500_000, 17_500_000, 37_500_000];
+    ensure!(more == known(0) || more == known(2_500_000), "{counts:?}");
     Ok(())
 }

@@ -11,10 +11,10 @@ use crate::dump::Dump;
 pub(crate) const CASE: Case = Case { name: "pmctest", limit: Duration::from_secs(300), guest, answer, tests };
 
 /// Beginnings of their names. Controls are three operations there, and overflows NMIs.
-const CHECKS: [&str; 6] = ["control-", "door-", "overflow-", "samples-", "state-", "tracee-"];
+const CHECKS: [&str; 7] = ["control-", "door-", "nmi-", "overflow-", "samples-", "state-", "tracee-"];
 
-fn guest(_: &Setting) -> String {
-    format!("pmctest {}; status=$?; ask door; exit $status", CHECKS.join(" "))
+fn guest(setting: &Setting) -> String {
+    format!("{}; status=$?; ask door; exit $status", pmctest::command(setting, &CHECKS))
 }
 
 /// It was that door.

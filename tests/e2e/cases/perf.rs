@@ -6,6 +6,7 @@
 pub(crate) mod driver;
 pub(crate) mod kernel;
 pub(crate) mod messages;
+pub(crate) mod overflows;
 pub(crate) mod record;
 pub(crate) mod stat;
 pub(crate) mod together;
@@ -17,7 +18,7 @@ use crate::case::Case;
 
 /// What every family goes through, in this order.
 pub(crate) const CASES: &[Case] =
-    &[driver::CASE, stat::CASE, together::CASE, record::CASE, kernel::CASE, messages::CASE];
+    &[driver::CASE, stat::CASE, together::CASE, record::CASE, kernel::CASE, overflows::CASE, messages::CASE];
 
 /// `spin` with arguments that always have the same form.
 fn spin(iterations: u64) -> String {

@@ -7,12 +7,18 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 
 use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::perfvisor::tail;
 
 pub(crate) const CASE: Case =
-    Case { name: "pmctest", limit: Duration::from_secs(400), guest, answer: nothing_asked, tests };
+    Case { name: "pmctest", limit: Duration::from_secs(800), guest, answer: nothing_asked, tests };
 
-fn guest(_: &Setting) -> String {
-    "pmctest".to_owned()
+fn guest(setting: &Setting) -> String {
+    command(setting, &[])
+}
+
+/// `pmctest`, told by what the guest is counted, with these words.
+pub(crate) fn command(setting: &Setting, words: &[&str]) -> String {
+    format!("PMCTEST_SOURCE={} pmctest {}", setting.source, words.join(" "))
 }
 
 /// The names come from the program itself, which this machine runs as well as the guest.
@@ -20,7 +26,7 @@ fn tests() -> Vec<Test> {
     tests_of(|_| true)
 }
 
-pub(super) fn tests_of(wanted: impl Fn(&str) -> bool) -> Vec<Test> {
+pub(crate) fn tests_of(wanted: impl Fn(&str) -> bool) -> Vec<Test> {
     let mut tests = vec![Test { name: "status".to_owned(), check: Box::new(status) }];
     for name in names().into_iter().filter(|name| wanted(name)) {
         let own = name.clone();
@@ -38,26 +44,38 @@ fn listed(arguments: &[&str]) -> String {
     listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// The checks that are not run with this source, and why.
-pub(crate) fn not_run(source: &str) -> BTreeMap<String, String> {
-    let low_level = if source == "kvm" { "registers" } else { "door" };
+/// The checks that are not run in such a guest, and why.
+pub(crate) fn not_run(setting: Setting) -> BTreeMap<String, String> {
+    let low_level = if setting.source == "kvm" { "registers" } else { "door" };
+    let vcpus = setting.vcpus.to_string();
     let pair = |line: &str| line.split_once(": ").map(|(name, reason)| (name.to_owned(), reason.to_owned()));
-    listed(&["--not-run", low_level]).lines().filter_map(pair).collect()
+    listed(&["--not-run", low_level, &vcpus]).lines().filter_map(pair).collect()
 }
 
 fn status(evidence: &Evidence) -> Result<()> {
     ensure!(!names().is_empty(), "pmctest --list names no checks");
-    ensure!(evidence.status == 0, "pmctest ended with {}", evidence.status);
+    // What is no result is a message of one that failed.
+    let message = |line: &&str| took(line).is_none();
+    let messages: Vec<&str> = evidence.output.lines().filter(message).collect();
+    ensure!(evidence.status == 0, "pmctest ended with {}:\n{}", evidence.status, tail(&messages.join("\n")));
     Ok(())
 }
 
 pub(super) fn check(evidence: &Evidence, name: &str) -> Result<()> {
     for line in evidence.output.lines() {
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["ok", ended] if ended == name => return Ok(()),
+            ["ok", ended, ..] if ended == name => return Ok(()),
             ["FAIL", ended, ..] if ended == name => bail!("{line}"),
             _ => {}
         }
     }
     bail!("it did not end")
+}
+
+/// Of a line `ok NAME SECONDS s`, the check and how long it took.
+pub(crate) fn took(line: &str) -> Option<(&str, Duration)> {
+    match line.split(' ').collect::<Vec<_>>()[..] {
+        ["ok", name, seconds, "s"] => Some((name, Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?)),
+        _ => None,
+    }
 }

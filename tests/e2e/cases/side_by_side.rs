@@ -51,11 +51,8 @@ fn guest(setting: &Setting) -> String {
 fn host(evidence: &Evidence) -> Result<()> {
     let counts = evidence.counts()?;
     let [alone, together @ .., alone_again] = &counts[..] else { anyhow::bail!("nothing was counted") };
-    ensure!(
-        [2, 4, 6, 8].contains(&together.len()),
-        "{} programs counted together, expected two for each vCPU",
-        together.len()
-    );
+    let expected = number_together(evidence.setting.vcpus);
+    ensure!(together.len() == expected, "{} programs counted together, expected {expected}", together.len());
     ensure!(
         alone.events == alone_again.events,
         "alone {:?}, then again {:?}",

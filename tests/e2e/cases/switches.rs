@@ -7,6 +7,7 @@ use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::dump::{self, RUNNING};
 use crate::case::{Case, Evidence, Setting, Waiting, single};
+use crate::confinement;
 use crate::dump::{Dump, Hardware};
 use crate::perfvisor::{self, COMMAND_LIMIT};
 
@@ -34,6 +35,7 @@ fn guest(_: &Setting) -> String {
 
 fn answer(waiting: &Waiting<'_>) -> Result<()> {
     ensure!(waiting.question == RUNNING, "nobody knows of '{}'", waiting.question);
+    confinement::is_in_force(&Dump::of(waiting.machine)?, waiting.setting.source)?;
     // The first time on a CPU it is told what to count.
     for (mask, what) in [("1", "first on CPU 0"), ("2", "first on CPU 1"), ("1", "again"), ("2", "again")] {
         let before = hardware(waiting.machine)?;

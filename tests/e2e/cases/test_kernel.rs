@@ -14,13 +14,17 @@ const CODE: [u8; 26] = [
     0x18, 0x8B, 0x30, 0xAC, 0xEE, 0xB0, 0x2A, 0xE6, 0xF4,
 ];
 
-/// A multiboot image that is no ELF file: its header has addresses, and the code follows it.
 pub(super) fn image() -> Vec<u8> {
+    image_of(&CODE)
+}
+
+/// A multiboot image that is no ELF file: its header has addresses, and the code follows it.
+pub(super) fn image_of(code: &[u8]) -> Vec<u8> {
     const MAGIC: u32 = 0x1BAD_B002;
     const HAS_ADDRESSES: u32 = 1 << 16;
     let checksum = 0u32.wrapping_sub(MAGIC).wrapping_sub(HAS_ADDRESSES);
     let header = [MAGIC, HAS_ADDRESSES, checksum, LOADED, LOADED, 0, 0, LOADED + 32];
-    header.iter().flat_map(|word| word.to_le_bytes()).chain(CODE).collect()
+    header.iter().flat_map(|word| word.to_le_bytes()).chain(code.iter().copied()).collect()
 }
 
 pub(super) fn test_kernel() -> Result<()> {

@@ -5,18 +5,21 @@ mod children;
 mod control;
 mod door;
 mod exact;
+mod family;
 pub(crate) mod file;
 mod forbidden;
 mod global;
 mod info;
 pub(crate) mod inherit;
 mod ioctl;
-pub(crate) mod leak;
+mod leak;
 mod lifetime;
 mod loading;
 mod mapping;
+mod nmi;
 pub(crate) mod overflow;
 mod passed;
+pub(crate) mod permission;
 mod pointers;
 mod reading;
 mod registers;
@@ -26,6 +29,8 @@ mod setuid;
 mod state;
 mod thirty_two;
 pub(crate) mod tracee;
+mod trust;
+mod trust_native;
 pub(crate) mod unprivileged;
 
 use anyhow::{Result, bail};
@@ -43,18 +48,23 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         lifetime::CHECKS,
         inherit::CHECKS,
         exact::CHECKS,
+        family::CHECKS,
         tracee::CHECKS,
         passed::CHECKS,
         state::CHECKS,
         file::CHECKS,
         reading::CHECKS,
         unprivileged::CHECKS,
+        trust::CHECKS,
+        permission::CHECKS,
+        nmi::CHECKS,
         thirty_two::CHECKS,
         global::CHECKS,
         setuid::CHECKS,
         leak::CHECKS,
         door::CHECKS,
         registers::CHECKS,
+        trust_native::CHECKS,
         forbidden::CHECKS,
         loading::CHECKS,
     ]
@@ -79,9 +89,19 @@ pub(crate) fn child(role: &str) -> Result<()> {
         children::EXEC_ROLE => children::after_exec(),
         children::UNCOUNTED_ROLE => children::uncounted(),
         passed::GIVES => passed::gives(),
+        permission::REFUSED => permission::is_refused(),
+        permission::ALLOWED => permission::is_allowed(),
+        permission::CAPABLE => permission::with_the_capability(),
         unprivileged::COUNTER => unprivileged::counter(),
         unprivileged::NEIGHBOUR => unprivileged::neighbour(),
         unprivileged::PRYING => unprivileged::prying(),
+        trust_native::SPY => trust_native::spy(),
+        trust_native::FORMER_SPY => trust_native::former_spy(),
+        trust_native::VICTIM => trust_native::victim(),
+        trust::STRANGER => trust::stranger(),
+        trust::PAGE => trust::page(),
+        trust::OVERFLOW => trust::overflow(),
+        trust::SAMPLES => trust::samples(),
         setuid::SETUID => setuid::program(),
         setuid::TRACER => setuid::tracer(),
         crate::fuzz::ROLE => crate::fuzz::caller(),

@@ -19,6 +19,7 @@ use libvperfctr::Vperfctr;
 
 use self::calls::Caller;
 use crate::checks::file::{no_more_than, settled_references};
+use crate::checks::permission::Policy;
 use crate::checks::unprivileged::{NOBODY, role_of};
 use crate::expect::equal;
 use crate::kernel_log::KernelLog;
@@ -39,6 +40,8 @@ const CALLS: u64 = 500;
 pub(crate) fn run(length: Duration, seed: u64) -> bool {
     let outcome = (|| -> Result<bool> {
         let mut log = KernelLog::begin()?;
+        // Counters of kernel mode are some of what can go wrong.
+        let _policy = Policy::set(2, true)?;
         let references = settled_references()?;
         let passed = verdict("fuzz-unprivileged", &callers(length, seed));
         let passed = verdict("fuzz-nothing-left", &no_more_than(references)) && passed;

@@ -33,19 +33,30 @@ impl KernelLog {
 
     /// Fails with the lines that complain.
     pub(crate) fn is_clean(&mut self) -> Result<()> {
-        let mut complaints = Vec::new();
+        let complaints = self.lines(complaint)?;
+        ensure!(complaints.is_empty(), "the kernel says: {}", complaints.join(" | "));
+        Ok(())
+    }
+
+    /// How many lines have `words`.
+    pub(crate) fn count(&mut self, words: &str) -> Result<usize> {
+        Ok(self.lines(|record| record.contains(words).then(String::new))?.len())
+    }
+
+    /// What `of` makes of each record since the last time.
+    fn lines(&mut self, of: impl Fn(&str) -> Option<String>) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
         let mut record = [0; 8192];
         loop {
             match self.0.read(&mut record) {
-                Ok(length) => complaints.extend(complaint(&String::from_utf8_lossy(&record[..length]))),
+                Ok(length) => lines.extend(of(&String::from_utf8_lossy(&record[..length]))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // It was written faster than read: what is left is there.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error).context("/dev/kmsg"),
             }
         }
-        ensure!(complaints.is_empty(), "the kernel says: {}", complaints.join(" | "));
-        Ok(())
+        Ok(lines)
     }
 }
 

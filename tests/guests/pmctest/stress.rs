@@ -14,8 +14,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::checks::file::{no_more_than, settled_references};
-use crate::checks::leak::available_kb;
 use crate::kernel_log::KernelLog;
+use crate::memory::available_kb;
 use crate::random::Random;
 use crate::verdict;
 

@@ -5,6 +5,7 @@
 //! spin N --migrate ROUNDS    the same in ROUNDS equal parts; before each part it moves to the next CPU
 //! spin N --wait              before them waits until standard input ends
 //! spin N --pause             afterwards waits until standard input ends
+//! spin N --cpuid M           before it, M rounds of tests::workload::emulated
 //! spin N --child M           before it, a child does M iterations and ends; may be given again
 //! spin --seconds S           whole batches of iterations until S seconds have passed: not a known number
 //! ```
@@ -21,13 +22,13 @@
 
 mod kernel;
 
-use tests::workload::spin;
+use tests::workload::{emulated, spin};
 
 /// Iterations between two looks at the clock: about a millisecond.
 const BATCH: u64 = 1 << 20;
 
 const USAGE: &[u8] =
-    b"usage: spin N [--migrate ROUNDS] [--child M]... [--wait] [--pause] | spin --seconds S\n\
+    b"usage: spin N [--migrate ROUNDS] [--cpuid M] [--child M]... [--wait] [--pause] | spin --seconds S\n\
     ROUNDS must divide N; numbers are decimal\n";
 
 core::arch::global_asm!(
@@ -77,6 +78,8 @@ fn run(mut arguments: Arguments) -> Option<()> {
                 return None;
             }
             each_round = Some((iterations / rounds, rounds));
+        } else if option.is(b"--cpuid") {
+            emulated(arguments.next()?.number()?);
         } else if option.is(b"--child") {
             family(arguments.next()?.number()?);
         } else {

@@ -128,6 +128,7 @@ static void *until_stopped(void *unused)
 		guest_run(&g, 10000);
 	running = NULL;
 	close(g.vcpu);
+	close(g.vm);
 	return NULL;
 }
 

@@ -81,6 +81,8 @@ static void global_excludes(void)
 {
 	int fd = device(), perf;
 
+	check("global-beside-an-open-file", opens(GLOBAL), 0);
+	check("global-attach", attach(fd), 0);
 	check("global-while-a-vcpu-counts", opens(GLOBAL), EBUSY);
 	close(fd);
 	perf = perf_open();
@@ -133,7 +135,8 @@ static void global_parts(int fd)
 	after = cpu_read(fd, 1);
 	for (int i = 0; i < 3; i++)
 		d[i] = after.sum[i] - before.sum[i];
-	check("global-guest", d[1], GUEST_INSNS(1000000));
+	/* The hlt is KVM's, and so the host's. */
+	check("global-guest", d[1], GUEST_INSNS(1000000) - 1);
 	check("global-host-and-guest", d[0], d[1] + d[2]);
 	check("global-host", d[2] > 1000, 1);
 	check("global-tsc", after.tsc > before.tsc, 1);
@@ -212,30 +215,28 @@ static void t_global_sleep_s3(void)
 	global_across(sleep_and_wake, NULL);
 }
 
-/* Rather no counts than wrong ones: see t_dirty(). */
+/* The kernel has zeroed what perf left before the module counts, and not later: see t_dirty(). */
 static void global_dirty(void)
 {
 	struct perfctr_host_cpu_state s = { .cpu = 0 };
 	int go[2], fd;
+	uint64_t before;
 	pid_t pid;
 
 	if (pipe(go))
 		die("pipe");
 	pin(0);
-	pid = inheritor(go[0]);
+	pid = inheritor(go[0], comes_and_goes);
 	fd = global_device();
 	cpu_load(fd, 0, 0, USR | INSNS);
 	LOOP(1000000);
-	check("global-before-clearing", cpu_read(fd, 0).sum[0] >= 2000000, 1);
+	before = cpu_read(fd, 0).sum[0];
+	check("global-before", before >= 2000000, 1);
 	if (write(go[1], "1", 1) != 1)
 		die("pipe");
 	usleep(100000);
-	check("global-cleared", ioctl(fd, PERFCTR_HOST_CPU_READ, &s) ? errno : 0, EIO);
-	close(fd);
-	fd = global_device();
-	cpu_load(fd, 0, 0, USR | INSNS);
-	usleep(100000);
-	check("global-after-clearing", ioctl(fd, PERFCTR_HOST_CPU_READ, &s), 0);
+	check("global-not-cleared", ioctl(fd, PERFCTR_HOST_CPU_READ, &s) ? errno : 0, 0);
+	check("global-goes-on", s.sum[0] > before && s.sum[0] < 100 * before, 1);
 	close(fd);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);

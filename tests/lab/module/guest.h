@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Guests of known length: mov n, %esi; then dec %esi, jnz back n times; hlt, which is intercepted. */
-#define GUEST_INSNS(n)		(1 + 2 * (uint64_t)(n))
+/*
+ * Guests of known length: mov n, %esi; then dec %esi, jnz back n times; hlt. KVM executes
+ * hlt in the guest's place.
+ */
+#define GUEST_INSNS(n)		(2 + 2 * (uint64_t)(n))
 #define GUEST_BRANCHES(n)	((uint64_t)(n))
 
 struct guest {
-	int vcpu;
+	int vm, vcpu;
 	struct kvm_run *run;
 	uint8_t *ram;
 	uint64_t alarms;	/* kicks seen */
@@ -54,7 +57,7 @@ static void guest_new(struct guest *g)
 	s.cs.base = s.cs.selector = 0;
 	if (ioctl(g->vcpu, KVM_SET_SREGS, &s))
 		die("KVM_SET_SREGS");
-	close(vm);
+	g->vm = vm;
 	close(kvm);
 	running = g->run;
 }
@@ -78,16 +81,36 @@ static void guest_free(struct guest *g)
 	munmap(g->run, 4096);
 	munmap(g->ram, 65536);
 	close(g->vcpu);
+	close(g->vm);
 }
 
-static void guest_run(struct guest *g, uint32_t n)
+/* What a VMM would do; 0: the guest is done. */
+static int answer(struct kvm_run *run)
 {
-	struct kvm_regs r = { .rip = 0x1000, .rflags = 2, .rsp = 0x8000 };
+	switch (run->exit_reason) {
+	case KVM_EXIT_IO:
+	case KVM_EXIT_MMIO:
+		return 1;
+	case KVM_EXIT_X86_RDMSR:
+	case KVM_EXIT_X86_WRMSR:
+		run->msr.error = 0;
+		return 1;
+	}
+	return 0;
+}
+
+/* With @body before each dec. */
+static void guest_run_with(struct guest *g, uint32_t n, const char *body, int len)
+{
+	struct kvm_regs r = { .rip = 0x1000, .rflags = 2, .rsp = 0x8000, .rdx = 0x80 };
 	uint8_t *c = g->ram + 0x1000;
 
 	*c++ = 0x66, *c++ = 0xbe;
 	memcpy(c, &n, 4);
-	memcpy(c + 4, "\x66\x4e\x75\xfc\xf4", 5);
+	memcpy(c + 4, body, len);
+	c += 4 + len;
+	memcpy(c, "\x66\x4e\x75\xfc\xf4", 5);
+	c[3] -= len;
 	if (ioctl(g->vcpu, KVM_SET_REGS, &r))
 		die("KVM_SET_REGS");
 	for (;;) {
@@ -102,9 +125,14 @@ static void guest_run(struct guest *g, uint32_t n)
 			if (g->on_alarm)
 				g->on_alarm(g);
 		}
-		if (!err)
+		if (!err && !answer(g->run))
 			break;
 	}
 	if (g->run->exit_reason != KVM_EXIT_HLT)
 		check("guest-exit", g->run->exit_reason, KVM_EXIT_HLT);
+}
+
+static void guest_run(struct guest *g, uint32_t n)
+{
+	guest_run_with(g, n, "", 0);
 }

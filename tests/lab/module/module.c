@@ -31,6 +31,7 @@
 #include <sys/ioctl.h>
 #include <sys/klog.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -69,9 +70,12 @@ static void die(const char *what)
 #include "errors.h"
 #include "counts.h"
 #include "sharing.h"
+#include "foreign.h"
+#include "emulated.h"
 #include "ends.h"
 #include "sleep.h"
 #include "global.h"
+#include "rights.h"
 #include "entries.h"
 
 static const struct {
@@ -83,6 +87,7 @@ static const struct {
 	{ "mappings", t_mappings },
 	{ "users", t_users },
 	{ "exact", t_exact },
+	{ "emulated", t_emulated },
 	{ "switches", t_switches },
 	{ "alarms", t_alarms },
 	{ "side-by-side", t_side_by_side },
@@ -90,12 +95,18 @@ static const struct {
 	{ "dirty", t_dirty },
 	{ "rdpmc-setting", t_rdpmc_setting },
 	{ "secret", t_secret },
+	{ "foreign", t_foreign },
 	{ "hotplug", t_hotplug },
 	{ "sleep", t_sleep },
 	{ "sleep-s3", t_sleep_s3, 1 },
 	{ "killed", t_killed },
 	{ "closed", t_closed },
 	{ "closed-often", t_closed_often },
+	{ "idle", t_idle },
+	{ "executed", t_executed },
+	{ "revoked", t_revoked },
+	{ "ftrace", t_ftrace },
+	{ "mediated", t_mediated },
 	{ "global", t_global },
 	{ "global-sleep", t_global_sleep },
 	{ "global-sleep-s3", t_global_sleep_s3, 1 },
@@ -124,6 +135,18 @@ static void t_log(void)
 static int open_device(void)
 {
 	return open(DEVICE, O_RDWR | O_CLOEXEC);
+}
+
+/* Open alone takes nothing. */
+static int open_attached(void)
+{
+	int fd = open_device();
+
+	if (fd >= 0 && attach(fd)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
 }
 
 static int try_global(void)
@@ -162,9 +185,11 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "hold-perf"))
 		return hold(perf_open);
 	if (argc == 2 && !strcmp(argv[1], "hold-module"))
-		return hold(open_device);
+		return hold(open_attached);
 	if (argc == 2 && !strcmp(argv[1], "hold-global"))
 		return hold(try_global);
+	if (argc == 3 && !strcmp(argv[1], "executed"))
+		return executed(atoi(argv[2]));
 	if (argc == 2 && !strcmp(argv[1], "busy"))
 		busy();
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {

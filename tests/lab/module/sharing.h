@@ -69,8 +69,11 @@ static void t_perf(void)
 	check("perf-after", perf_counts(), 100000);
 }
 
-/* A child that may use RDPMC, for it was copied from a process with a mapped event. */
-static pid_t inheritor(int go)
+/*
+ * A child that may use RDPMC, for it was copied from a process with a mapped event
+ * of perf's. It waits for a byte, does @work, and ends.
+ */
+static pid_t inheritor(int go, void (*work)(void))
 {
 	int fd = perf_open();
 	void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -85,14 +88,20 @@ static pid_t inheritor(int go)
 		close(fd);
 		pin(0);
 		if (read(go, &c, 1) == 1)
-			for (;;)
-				usleep(100);
-		_exit(0);
+			work();
+		_exit(1);
 	}
 	usleep(100000);
 	munmap(page, 4096);
 	close(fd);
 	return pid;
+}
+
+/* Gets the processor often, until it is killed. */
+static void comes_and_goes(void)
+{
+	for (;;)
+		usleep(100);
 }
 
 /*
@@ -109,7 +118,7 @@ static void t_dirty(void)
 		die("pipe");
 	pin(0);
 	for (int i = 0; i < 5; i++) {
-		pid = inheritor(go[0]);
+		pid = inheritor(go[0], comes_and_goes);
 		guest_counted(&g);
 		load(g.fd, 1, USR | OS | BRANCHES);
 		load(g.fd, 0, USR | OS | INSNS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * A machine that sleeps. Most parts let it get as far as taking CPU 1 off, which is made to fail: threads are frozen,
- * devices suspended, and all comes back. The last step, ACPI S3, is in those that run by their names only.
+ * devices suspended, and all comes back. The last step, ACPI S3, is in those that end in -s3.
  */
 /* A step of taking a CPU off that comes behind the module's own. */
 static int late_step(void)

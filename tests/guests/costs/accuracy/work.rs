@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Result, ensure};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
+use tests::workload::{INSTRUCTIONS_PER_EMULATED_ROUND, INSTRUCTIONS_PER_ITERATION, emulated, spin};
 
 use crate::switch::on_first_cpu;
 
@@ -16,10 +16,14 @@ use crate::switch::on_first_cpu;
 pub(super) type Work = fn(u64) -> Result<u64>;
 
 /// With the shorter length; the longer is three times that.
-pub(super) const WORK: [(&str, u64, Work); 6] = [
+pub(super) const WORK: [(&str, u64, Work); 7] = [
     ("loop", 1_000_000, |n| {
         spin(n);
         Ok(INSTRUCTIONS_PER_ITERATION)
+    }),
+    ("emulated", 1_000, |n| {
+        emulated(n);
+        Ok(INSTRUCTIONS_PER_EMULATED_ROUND)
     }),
     ("page-faults", 200, page_faults),
     ("system-calls", 2_000, |n| Ok(calls(libc::SYS_getppid, n))),

@@ -175,8 +175,8 @@ fn that_outlive_their_parents() -> Result<()> {
 /// Families beside each other, on all processors, each child with a short life.
 fn everywhere() -> Result<()> {
     const PARENTS: u64 = 4;
-    const CHILDREN: u64 = 10;
-    Root::start()?.is_exact_with(&[1, 1, 100, 50_000, 7], PARENTS * CHILDREN, |length| {
+    const CHILDREN: u64 = 4;
+    Root::start()?.is_exact_with(&[1, 1, 50_000, 7], PARENTS * CHILDREN, |length| {
         let child = || Forked::start(|| spins(length)).is_ok_and(|child| child.succeeds().is_ok());
         let parent = || (0..CHILDREN).all(|_| child());
         let parents: Vec<Forked> = (0..PARENTS).map(|_| Forked::start(parent)).collect::<Result<_>>()?;

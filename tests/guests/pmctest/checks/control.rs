@@ -100,7 +100,7 @@ fn preserve() -> Result<()> {
         after.pmc[INSTRUCTIONS_AT]
     );
     ensure!(
-        after.pmc[BRANCHES_AT] >= before.pmc[BRANCHES_AT],
+        (before.pmc[BRANCHES_AT]..before.pmc[BRANCHES_AT] + 100_000).contains(&after.pmc[BRANCHES_AT]),
         "{} branches, although {} were to be preserved",
         after.pmc[BRANCHES_AT],
         before.pmc[BRANCHES_AT]

@@ -1,11 +1,12 @@
 //! Counts are exact, whatever the scheduler does.
 
+use std::cell::Cell;
 use std::sync::Barrier;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use libvperfctr::{Counter, Vperfctr, a_mode};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity, sched_yield};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::Check;
@@ -38,15 +39,22 @@ fn across_sleeps() -> Result<()> {
     })
 }
 
-/// Moved to every CPU inside each measurement. With one CPU it is moved to where it is.
+/// Moved to every CPU inside each measurement.
 fn migrating() -> Result<()> {
     let allowed = sched_getaffinity(None)?;
-    let cpus: Vec<CpuSet> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(only).collect();
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    ensure!(cpus.len() > 1, "there is one CPU, and nowhere to move to");
+    let sets: Vec<CpuSet> = cpus.iter().map(|&cpu| only(cpu)).collect();
+    // The same instructions in each measurement, so the verdict waits.
+    let elsewhere = Cell::new(0);
     Measured::start()?.is_exact_with(&LENGTHS, || {
-        for cpu in &cpus {
-            let _ = sched_setaffinity(None, cpu);
+        for (set, &cpu) in sets.iter().zip(&cpus) {
+            let moved = sched_setaffinity(None, set).is_ok();
+            elsewhere.set(elsewhere.get() + u32::from(!moved | (sched_getcpu() != cpu)));
         }
-    })
+    })?;
+    ensure!(elsewhere.get() == 0, "{} moves led elsewhere", elsewhere.get());
+    Ok(())
 }
 
 fn threads_of_one_cpu() -> Result<()> {
@@ -91,7 +99,7 @@ const LEVELS: [[u32; 3]; 3] = [
 ];
 
 /// Threads that take turns with nine events, more than a host has counters, so that each pushes out what others
-/// need. What a thread did in user mode and in the kernel is what it did, to the event.
+/// need: one thread for each choice of four. What a thread did in user mode and in the kernel is what it did, to the event.
 fn more_events_than_counters() -> Result<()> {
     let measure = |id: usize| -> Result<()> {
         let [user, kernel, both] = LEVELS[id % 2];
@@ -101,8 +109,8 @@ fn more_events_than_counters() -> Result<()> {
         state.control(&a_mode(true, &(0..).zip(events).map(counter).collect::<Vec<_>>())?)?;
         let each = [INSTRUCTIONS_PER_ITERATION, BRANCHES_PER_ITERATION][id % 2];
         let mut overhead = None;
-        for round in 0..60 {
-            let iterations = 1 + round * 500;
+        for round in 0..20 {
+            let iterations = 1 + round * 1_000;
             let before = state.sums()?;
             spin(iterations);
             sched_yield();
@@ -122,7 +130,7 @@ fn more_events_than_counters() -> Result<()> {
         Ok(())
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..12).map(|id| scope.spawn(move || measure(id))).collect();
+        let threads: Vec<_> = (0..6).map(|id| scope.spawn(move || measure(id))).collect();
         for (id, thread) in threads.into_iter().enumerate() {
             let outcome = thread.join().ok().context("panicked");
             outcome.and_then(|result| result).with_context(|| format!("thread {id}"))?;

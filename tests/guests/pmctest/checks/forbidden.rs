@@ -24,9 +24,9 @@ use crate::older;
 pub(super) const CHECKS: &[Check] = &[Check { name: "forbidden-cpus", run: checks }];
 
 fn checks() -> Result<()> {
-    if Driver::query()?.cpus.iter().count() < 2 {
-        return Ok(());
-    }
+    let before = Driver::query()?;
+    ensure!(before.cpus.iter().count() > 1, "there is one CPU, which cannot be forbidden");
+    equal("cpus_forbidden without the parameter", before.forbidden.iter().count(), 0)?;
     let loaded = Loaded::with("forbidden=1")?;
     // Each in a thread of its own: they change what signals and CPUs it has.
     for (what, check) in [
@@ -37,6 +37,8 @@ fn checks() -> Result<()> {
     ] {
         std::thread::spawn(check).join().ok().context("panicked").and_then(|done| done).context(what)?;
     }
+    loaded.again("")?;
+    equal("cpus_forbidden afterwards", Driver::query()?.forbidden.iter().count(), 0)?;
     // Nonsense is refused: it is out, and back at the drop.
     equal("forbidden=nonsense", loaded.again("forbidden=nonsense").is_err(), true)
 }

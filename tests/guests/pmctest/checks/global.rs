@@ -36,10 +36,10 @@ fn instructions() -> CpuControl {
 }
 
 /// Global counters, off again at the end.
-struct Global(fs::File);
+pub(super) struct Global(fs::File);
 
 impl Global {
-    fn set_up(cpus: &[u32]) -> Result<Self> {
+    pub(super) fn set_up(cpus: &[u32]) -> Result<Self> {
         let global = Self(older::device()?);
         for (i, &cpu) in (1..).zip(cpus) {
             equal("CPUs set up", older::global_control(&global.0, cpu, &instructions())?, i)?;
@@ -48,7 +48,7 @@ impl Global {
     }
 
     /// States of threads that have just ended may not be gone.
-    fn start(&self) -> Result<i32> {
+    pub(super) fn start(&self) -> Result<i32> {
         let begun = Instant::now();
         loop {
             match older::plain(&self.0, nr::GLOBAL_START, 1_000_000) {
@@ -60,11 +60,11 @@ impl Global {
         }
     }
 
-    fn stop(&self) -> Result<()> {
+    pub(super) fn stop(&self) -> Result<()> {
         older::plain(&self.0, nr::GLOBAL_STOP, 0).context("STOP").map(|_| ())
     }
 
-    fn sums(&self, cpu: u32) -> Result<SumCtrs> {
+    pub(super) fn sums(&self, cpu: u32) -> Result<SumCtrs> {
         older::global_sums(&self.0, cpu)
     }
 }
@@ -195,28 +195,47 @@ fn not_for_everybody() -> Result<()> {
     Measured { state }.is_exact()
 }
 
-/// What a CPU counted stays while it is offline, and grows when it is back.
+/// What a CPU counted stays while it is offline, and grows when it is back: by as much as is executed there.
 fn cpu_goes_and_comes() -> Result<()> {
-    let Some(&cpu) = all_cpus()?.last().filter(|&&cpu| cpu > 0) else { return Ok(()) };
+    /// More than programs of the guest's own execute meanwhile.
+    const ITERATIONS: u64 = 20_000_000;
+    const COUNTED: u64 = ITERATIONS * INSTRUCTIONS_PER_ITERATION;
+    let cpu = all_cpus()?.into_iter().max().filter(|&cpu| cpu > 0).context("one CPU, which has to stay")?;
     let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    let (online, offline) = ((&*switch, "1"), (&*switch, "0"));
+    let turn = |(path, to): (&str, &str)| fs::write(path, to).with_context(|| format!("{path}: to {to}"));
+    let work_there = || -> Result<()> {
+        pin_to(cpu)?;
+        spin(ITERATIONS);
+        pin_to(0)
+    };
     let global = Global::set_up(&[cpu])?;
     equal("CPUs that count", global.start()?, 1)?;
+    work_there()?;
     let before = global.sums(cpu)?;
-    fs::write(&switch, "0").with_context(|| format!("{switch}: to 0"))?;
+    ensure!(before.pmc[0] >= COUNTED, "{} of {COUNTED} user instructions", before.pmc[0]);
+    turn(offline)?;
     let words = older::fields(&[(20, 0, cpu)]);
     let gone = older::pass(&global.0, nr::GLOBAL_READ, &words, 2, older::ROOM);
-    fs::write(&switch, "1").with_context(|| format!("{switch}: to 1"))?;
+    turn(online)?;
     refused("READ of a CPU that is offline", gone, Errno::INVAL)?;
+    // What was counted is all there, and not once more: a CPU that starts is busy in the kernel alone.
     let back = global.sums(cpu)?;
+    let kept = before.pmc[0]..before.pmc[0] + COUNTED / 2;
+    ensure!(kept.contains(&back.pmc[0]), "{before:?} before, {back:?} after");
     ensure!(back.tsc > before.tsc && back.pmc[1] > before.pmc[1], "{before:?} before, {back:?} after");
-    ensure!(global.sums(cpu)?.tsc > back.tsc, "it counts no more");
+    work_there()?;
+    let grown = global.sums(cpu)?.pmc[0] - back.pmc[0];
+    ensure!((COUNTED..COUNTED + COUNTED / 2).contains(&grown), "{grown} of {COUNTED} user instructions");
     // Off while it is offline.
-    fs::write(&switch, "0")?;
+    let before = global.sums(cpu)?;
+    turn(offline)?;
     let stopped = global.stop();
-    fs::write(&switch, "1")?;
+    turn(online)?;
     stopped?;
     let last = global.sums(cpu)?;
-    ensure!(last.tsc >= back.tsc, "{back:?} before, {last:?} after");
+    ensure!(last.tsc >= before.tsc && last.pmc[0] >= before.pmc[0], "{before:?} before, {last:?} after");
+    work_there()?;
     equal("sums of what is stopped", global.sums(cpu)?, last)?;
     pin_to(cpu)?;
     Measured::start()?.is_exact()

@@ -7,34 +7,34 @@ use anyhow::{Context, Result, ensure};
 use libvperfctr::Vperfctr;
 use libvperfctr::layout::{VperfctrControl, flag};
 
+use super::tracee::{ROUNDS_ROLE, STOP, Tracee};
 use crate::Check;
+use crate::expect::equal;
 use crate::measured::{Measured, control};
+use crate::memory::Memory;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "leak-unlinked", run: unlinked },
     Check { name: "leak-ended-threads", run: ended_threads },
     Check { name: "leak-sample-buffers", run: sample_buffers },
     Check { name: "leak-inheriting-threads", run: inheriting_threads },
+    Check { name: "leak-of-a-tracee", run: of_a_tracee },
 ];
 
-/// A state is a page and a little: this many that stay would be four times [`ALLOWED_KB`].
-const STATES: usize = 10_000;
-/// Threads that end with their counters still attached.
-const THREADS: usize = 5_000;
-/// Threads that end with counters that they inherited.
-const HEIRS: usize = 2_500;
-/// What a guest's free memory may shrink by for reasons of its own.
-const ALLOWED_KB: i64 = 10_000;
+/// Enough that [`Memory`] shows one object or page that stays each time.
+const ROUNDS: usize = 300;
+/// Enough for objects. The page of a state goes when the state does, whoever had it.
+const THREADS: usize = 100;
+/// Before them, so that what is made at the first use is there.
+const FIRST_ROUNDS: usize = 10;
 
 fn unlinked() -> Result<()> {
-    grows_by_nothing(|| {
-        for _ in 0..STATES {
-            let measured = Measured::start()?;
-            let _page = measured.state.map()?;
-            measured.state.unlink()?;
-        }
-        Ok(())
-    })
+    grows_by_nothing(ROUNDS, |_| {
+        let measured = Measured::start()?;
+        let _page = measured.state.map()?;
+        Ok(measured.state.unlink()?)
+    })?;
+    Measured::start()?.is_exact()
 }
 
 fn ended_threads() -> Result<()> {
@@ -43,61 +43,63 @@ fn ended_threads() -> Result<()> {
         Measured::start()?.state.map()?;
         Ok(())
     };
-    grows_by_nothing(|| {
-        for _ in 0..THREADS {
-            thread::spawn(counting).join().ok().context("the thread panicked")??;
-        }
-        Ok(())
-    })
+    grows_by_nothing(THREADS, |_| thread::spawn(counting).join().ok().context("the thread panicked")?)?;
+    Measured::start()?.is_exact()
 }
 
 /// Buffers of 9 pages each, half of which are unmapped when their state is gone.
 fn sample_buffers() -> Result<()> {
-    grows_by_nothing(|| {
-        for round in 0..STATES / 4 {
-            let state = Vperfctr::create()?;
-            let buffer = state.map_samples(3)?;
-            if round % 2 == 0 {
-                drop(buffer);
-                state.unlink()?;
-            } else {
-                state.unlink()?;
-                drop(state);
-            }
+    grows_by_nothing(ROUNDS, |round| {
+        let state = Vperfctr::create()?;
+        let buffer = state.map_samples(3)?;
+        if round % 2 == 0 {
+            drop(buffer);
+            state.unlink()?;
+        } else {
+            state.unlink()?;
+            drop(state);
         }
         Ok(())
-    })
+    })?;
+    Measured::start()?.is_exact()
 }
 
 /// Threads whose counters nobody made or opened.
 fn inheriting_threads() -> Result<()> {
-    grows_by_nothing(|| {
-        let measured = Measured::start()?;
-        let inheriting = VperfctrControl { flags: flag::INHERIT, ..control() };
-        measured.state.control(&inheriting)?;
-        for _ in 0..HEIRS {
-            thread::spawn(|| ()).join().ok().context("the thread panicked")?;
-        }
-        measured.state.unlink()?;
-        Ok(())
-    })
-}
-
-fn grows_by_nothing(work: impl Fn() -> Result<()>) -> Result<()> {
-    let files = || -> Result<usize> { Ok(fs::read_dir("/proc/self/fd")?.count()) };
-    let (files_before, before) = (files()?, available_kb()?);
-    work()?;
-    let (files_after, after) = (files()?, available_kb()?);
-    ensure!(files_after == files_before, "{files_before} open files before, {files_after} after");
-    let lost = before - after;
-    ensure!(lost < ALLOWED_KB, "{lost} kB of memory are gone");
+    let measured = Measured::start()?;
+    let inheriting = VperfctrControl { flags: flag::INHERIT, ..control() };
+    measured.state.control(&inheriting)?;
+    grows_by_nothing(THREADS, |_| thread::spawn(|| ()).join().ok().context("the thread panicked"))?;
+    measured.state.unlink()?;
     Measured::start()?.is_exact()
 }
 
-pub(crate) fn available_kb() -> Result<i64> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let number =
-        line.and_then(|line| line.split_whitespace().next()).context("no MemAvailable in /proc/meminfo")?;
-    Ok(number.parse()?)
+/// What a tracer makes and unmakes while its tracee stands still is not there until it runs.
+fn of_a_tracee() -> Result<()> {
+    let tracee = Tracee::start(ROUNDS_ROLE)?;
+    let come_and_go = |_| Ok(Vperfctr::open(tracee.tid(), true)?.unlink()?);
+    grows_by_nothing(ROUNDS, come_and_go).context("before it ran")?;
+    let state = Vperfctr::open(tracee.tid(), true)?;
+    state.control(&control())?;
+    tracee.go_on_until(STOP)?;
+    let last = state.sums()?;
+    state.unlink()?;
+    grows_by_nothing(ROUNDS, come_and_go).context("after it ran")?;
+    // Used again, it is as new, and none of the others.
+    let anew = Vperfctr::open(tracee.tid(), true)?;
+    equal("a new state", anew.read()?, Default::default())?;
+    equal("final sums of the first", state.sums()?, last)?;
+    anew.control(&control())?;
+    tracee.is_exact(&anew)?;
+    Measured::start()?.is_exact()
+}
+
+fn grows_by_nothing(rounds: usize, round: impl Fn(usize) -> Result<()>) -> Result<()> {
+    let files = || -> Result<usize> { Ok(fs::read_dir("/proc/self/fd")?.count()) };
+    (0..FIRST_ROUNDS).try_for_each(&round)?;
+    let (files_before, before) = (files()?, Memory::now()?);
+    (0..rounds).try_for_each(&round)?;
+    let files_after = files()?;
+    ensure!(files_after == files_before, "{files_before} open files before, {files_after} after");
+    before.is_not_used_up_by(rounds)
 }

@@ -1,5 +1,7 @@
 //! The processor's own registers: as few as possible are written (low-level-x86.txt, "Caching").
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,15 +14,18 @@ use rustix::thread::sched_setaffinity;
 use tests::event::INSTRUCTIONS;
 use tests::workload::spin;
 
+use super::global::Global;
 use super::state::switches;
 use crate::Check;
 use crate::interrupting::twice;
-use crate::measured::control;
+use crate::measured::{INSTRUCTIONS_AT, Measured, control};
 use crate::placed::only;
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "registers-not-written-for-a-mode", run: not_for_a_mode },
     Check { name: "registers-stop-and-restart-i-mode", run: stop_and_restart_i_mode },
+    Check { name: "registers-of-more-than-32-bits", run: more_than_32_bits },
+    Check { name: "registers-of-more-than-32-bits-global", run: more_than_32_bits_global },
 ];
 
 /// Where the driver says how many registers it has written while counting.
@@ -92,4 +97,43 @@ fn stop_and_restart_i_mode() -> Result<()> {
         "{written} registers written in {switched} switches"
     );
     Ok(())
+}
+
+/// The first counter of AMD's six, and of the four before.
+const PERFCTR0: [u64; 2] = [0xC001_0201, 0xC001_0004];
+/// Some hours of instructions.
+const FAR: u64 = 5 << 40;
+
+/// Have the first counter of the first CPU, where this thread is, be that far.
+fn put_forward() -> Result<()> {
+    let registers =
+        File::options().read(true).write(true).open("/dev/cpu/0/msr").context("/dev/cpu/0/msr")?;
+    let mut value = [0; 8];
+    let counter = PERFCTR0.into_iter().find(|&counter| registers.read_exact_at(&mut value, counter).is_ok());
+    let counter = counter.context("no counters of AMD's")?;
+    let value = u64::from_le_bytes(value) + FAR;
+    Ok(registers.write_all_at(&value.to_le_bytes(), counter)?)
+}
+
+/// What a counter has counted between two looks may be more than 32 bits hold.
+fn more_than_32_bits() -> Result<()> {
+    sched_setaffinity(None, &only(0))?;
+    let measured = Measured::start()?;
+    put_forward()?;
+    let counted = measured.state.sums()?.pmc[INSTRUCTIONS_AT];
+    ensure!((FAR..FAR + (1 << 31)).contains(&counted), "{counted:#x} counted of {FAR:#x}");
+    measured.is_exact()
+}
+
+fn more_than_32_bits_global() -> Result<()> {
+    sched_setaffinity(None, &only(0))?;
+    let global = Global::set_up(&[0])?;
+    global.start()?;
+    // Twice almost half of what a counter of 48 bits holds; in between the driver looks by itself, every 2 s.
+    (0..20).try_for_each(|_| put_forward())?;
+    thread::sleep(Duration::from_millis(2_500));
+    (0..20).try_for_each(|_| put_forward())?;
+    let counted = global.sums(0)?.pmc[0];
+    ensure!((40 * FAR..40 * FAR + (1 << 33)).contains(&counted), "{counted:#x} counted of 40 times {FAR:#x}");
+    global.stop()
 }

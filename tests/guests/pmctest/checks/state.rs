@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use libvperfctr::Vperfctr;
 use libvperfctr::layout::{CpuState, SumCtrs, VperfctrControl};
+use libvperfctr::{Counter, Vperfctr, a_mode};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use tests::event::KERNEL_INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::Check;
@@ -23,6 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "state-not-of-new-threads", run: not_of_new_threads },
     Check { name: "state-sampled-while-it-runs", run: sampled_while_it_runs },
     Check { name: "state-moved-by-others", run: moved_by_others },
+    Check { name: "state-found-among-many", run: found_among_many },
 ];
 
 /// "inactive, with all control fields disabled and all counters having the value zero"
@@ -76,6 +78,42 @@ fn sampled_while_it_runs() -> Result<()> {
     measured.is_exact()
 }
 
+/// How long it takes to find a thread's state, which each exec in the system does, is no matter of how many there are.
+fn found_among_many() -> Result<()> {
+    const OTHERS: usize = 250;
+    let state = Vperfctr::create()?;
+    state.control(&a_mode(false, &[Counter { evntsel: KERNEL_INSTRUCTIONS, escr: 0, pmc: 0 }])?)?;
+    // Without the interrupts that come between.
+    let cost = || -> Result<u64> {
+        let mut least = u64::MAX;
+        for _ in 0..25 {
+            let before = state.sums()?.pmc[0];
+            drop(Vperfctr::open(0, false)?);
+            least = least.min(state.sums()?.pmc[0] - before);
+        }
+        Ok(least)
+    };
+    let alone = cost()?;
+    let (begun, over) = (Barrier::new(OTHERS + 1), Barrier::new(OTHERS + 1));
+    let other = || -> Result<()> {
+        let state = Vperfctr::create();
+        begun.wait();
+        over.wait();
+        Ok(state?.unlink()?)
+    };
+    thread::scope(|scope| {
+        let start = || thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, other);
+        let others = (0..OTHERS).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+        begun.wait();
+        let among_many = cost();
+        over.wait();
+        others.into_iter().try_for_each(|other| other.join().ok().context("a thread panicked")?)?;
+        let more = among_many?.saturating_sub(alone);
+        ensure!(more < 25, "{alone} instructions alone, {more} more among {OTHERS}");
+        Ok(())
+    })
+}
+
 /// How often the calling thread was switched out.
 pub(super) fn switches() -> u64 {
     // SAFETY: all zero is a good rusage, and the call fills it.
@@ -110,7 +148,7 @@ fn moved_by_others() -> Result<()> {
             moves
         });
         ready.wait();
-        let outcome = (0..100).try_for_each(|round| -> Result<()> {
+        let outcome = (0..30).try_for_each(|round| -> Result<()> {
             let moved = scope.spawn(|| -> Result<()> {
                 target.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
                 for _ in 0..10 {

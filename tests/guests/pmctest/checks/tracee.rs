@@ -72,7 +72,7 @@ pub(super) struct Tracee(Child);
 
 impl Tracee {
     /// A child that stands still before its first instruction.
-    fn start(role: &str) -> Result<Self> {
+    pub(super) fn start(role: &str) -> Result<Self> {
         Self::start_with(role, |_| ())
     }
 
@@ -92,7 +92,7 @@ impl Tracee {
         Ok(tracee)
     }
 
-    fn tid(&self) -> i32 {
+    pub(super) fn tid(&self) -> i32 {
         self.0.id() as i32
     }
 

@@ -77,7 +77,7 @@ fn together(number: u32, cpu: Option<usize>) -> Result<()> {
     })
 }
 
-/// A period goes on where the thread goes. With one CPU it is moved to where it is.
+/// A period goes on where the thread goes.
 fn migrating() -> Result<()> {
     let allowed = sched_getaffinity(None)?;
     let cpus: Vec<CpuSet> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).map(only).collect();
@@ -137,16 +137,20 @@ fn sleeps(rounds: u32) -> Result<()> {
 
 /// Threads end with an overflow somewhere on the way: nobody else hears of it.
 fn thread_end() -> Result<()> {
+    const ROUNDS: u32 = 200;
     let bystander = Interrupted::new(Then::Resume)?;
-    for round in 0..200 {
+    let mut overflows = 0;
+    for round in 0..ROUNDS {
+        let period = 300 + 41 * round;
         let ended = thread::spawn(move || -> Result<Vperfctr> {
             let interrupted = ManuallyDrop::new(Interrupted::new(Then::Leave)?);
-            interrupted.state.control(&in_kernel(true, 300 + 41 * round)?)?;
+            interrupted.state.control(&in_kernel(true, period)?)?;
             Ok(Vperfctr::open(0, false)?)
         });
         let state = ended.join().ok().context("the thread panicked")??;
-        state.map()?;
+        overflows += u32::from(state.map()?.sums().pmc[0] >= u64::from(period));
     }
+    ensure!(overflows > ROUNDS / 4, "only {overflows} of {ROUNDS} threads had an overflow");
     equal("signals of other threads", bystander.seen().signals, 0)?;
     Measured { state: restarted(&bystander)? }.is_exact()
 }

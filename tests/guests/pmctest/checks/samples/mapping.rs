@@ -18,6 +18,7 @@ use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use crate::Check;
 use crate::expect::{equal, refused};
+use crate::forked::Forked;
 use crate::measured::Measured;
 use crate::sampled::{Sampled, sampling};
 
@@ -25,6 +26,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "samples-mapping-refusals", run: refusals },
     Check { name: "samples-mapping-whole", run: whole },
     Check { name: "samples-mapping-not-by-fork", run: not_by_fork },
+    Check { name: "samples-mapping-charged", run: charged },
     Check { name: "samples-mapping-forged", run: forged },
     Check { name: "samples-mapping-outlives-all", run: outlives_all },
     Check { name: "samples-mapping-later", run: later },
@@ -189,6 +191,38 @@ fn not_by_fork() -> Result<()> {
     equal("samples and lost ones", (mapping.seen().head, mapping.seen().lost), (overflows, 0))
 }
 
+/// madvise(2) can have a child get it after all: then it is charged as well, and lets go of that.
+fn charged() -> Result<()> {
+    let Sampled { state, buffer, .. } = Sampled::new(0)?;
+    drop(buffer);
+    let before = pinned()?;
+    let mapping = Mapping::samples(&state, 9)?;
+    let charged = before + 36;
+    equal("kB charged for 9 pages", pinned()?, charged)?;
+    // SAFETY: advice about a mapping of ours.
+    let advised = unsafe { libc::madvise(mapping.address, mapping.length, libc::MADV_DOFORK) };
+    equal("MADV_DOFORK", advised, 0)?;
+    let child = Forked::start(|| {
+        let shared = pinned().ok();
+        // SAFETY: the child's mapping, which nothing points into.
+        let gone = unsafe { munmap(mapping.address, mapping.length) }.is_ok();
+        // What it has on its own then goes by its own limit.
+        shared == Some(36) && gone && pinned().ok() == Some(0) && Mapping::samples(&state, 2).is_err()
+    })?;
+    child.succeeds().context("what it is charged for the mapping, and without")?;
+    equal("kB charged after that", pinned()?, charged)?;
+    drop(mapping);
+    equal("kB charged for nothing", pinned()?, before)
+}
+
+/// In kB, of this process: memory that cannot be swapped.
+fn pinned() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmPin")?;
+    Ok(number.parse()?)
+}
+
 /// Whatever a program writes into the header, it only loses its own samples.
 fn forged() -> Result<()> {
     let Sampled { state, buffer, .. } = Sampled::new(0)?;
@@ -293,12 +327,7 @@ pub(crate) fn unprivileged() -> Result<()> {
     }
     set_dumpable(1)?;
     let mut sampled = Sampled::new(3)?;
-    let pinned = || -> Result<String> {
-        let text = fs::read_to_string("/proc/self/status")?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmPin:"));
-        Ok(line.context("no VmPin")?.trim().to_owned())
-    };
-    equal("what is charged for 9 pages", pinned()?, "36 kB".to_owned())?;
+    equal("kB charged for 9 pages", pinned()?, 36)?;
     sampled.state.control(&sampling(INSTRUCTIONS, PERIOD)?)?;
     let mut pcs = Vec::new();
     for dumpable in [1, 0, 1] {
@@ -310,10 +339,10 @@ pub(crate) fn unprivileged() -> Result<()> {
     equal("program counters while dumpable, not, and again", pcs, vec![vec![1; 3], vec![0; 3], vec![1; 3]])?;
     let Sampled { state, buffer, .. } = sampled;
     drop(buffer);
-    equal("what is charged for none", pinned()?, "0 kB".to_owned())?;
+    equal("kB charged for none", pinned()?, 0)?;
     refused("17 pages", state.map_samples(4), Errno::NOMEM)?;
     refused("65537 pages", state.map_samples(16), Errno::NOMEM)?;
-    equal("what is charged for none", pinned()?, "0 kB".to_owned())?;
+    equal("kB charged for none", pinned()?, 0)?;
     state.map_samples(3).context("9 pages again")?;
     Ok(())
 }

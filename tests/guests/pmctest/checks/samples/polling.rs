@@ -80,25 +80,34 @@ impl Left {
     }
 }
 
-/// A thread that counts and says who it is, sleeps now and then, and ends with its counters running.
-fn counting(overflows: u32, to: mpsc::Sender<(u32, Left)>) -> Result<()> {
+/// A thread that counts and says who it is, has an overflow after each `pause`, and ends with its counters running.
+fn counting(overflows: u32, to: mpsc::Sender<(u32, Left)>, pause: impl Fn() -> Result<()>) -> Result<()> {
     let Sampled { state, buffer, .. } = Sampled::start(3, INSTRUCTIONS, PERIOD)?;
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let _ = to.send((tid, Left { state, buffer, records: Vec::new() }));
     for _ in 0..overflows {
+        pause()?;
         spin(ENOUGH);
-        thread::sleep(Duration::from_micros(300));
     }
     Ok(())
 }
 
-/// Every overflow wakes who waits for it, and so does the thread's end.
+fn sleeping() -> Result<()> {
+    thread::sleep(Duration::from_micros(300));
+    Ok(())
+}
+
+/// Every overflow wakes who waits for it, and so does the thread's end. The thread goes on when the last sample was taken.
 fn wakes() -> Result<()> {
     const OVERFLOWS: u32 = 60;
     let (to, from) = mpsc::channel();
+    let (taken, awaited) = mpsc::channel();
     thread::scope(|scope| {
-        let counting = scope.spawn(|| counting(OVERFLOWS, to));
+        let pause =
+            move || awaited.recv_timeout(Duration::from_secs(20)).context("nobody took the last sample");
+        let counting = scope.spawn(|| counting(OVERFLOWS, to, pause));
         let (tid, mut left) = from.recv().context("the thread did not start")?;
+        taken.send(())?;
         let mut woken = 0;
         loop {
             let events = poll_for(&left.state, PATIENCE)?;
@@ -108,11 +117,13 @@ fn wakes() -> Result<()> {
             if events == PollFlags::HUP {
                 break;
             }
+            // After its last overflow it needs no word.
+            let _ = taken.send(());
         }
         counting.join().ok().context("the thread panicked")??;
         left.is_whole(tid)?;
         ensure!(left.records.len() >= OVERFLOWS as usize, "only {} samples", left.records.len());
-        ensure!(woken > OVERFLOWS / 2, "woken {woken} times for {} samples", left.records.len());
+        ensure!(woken >= OVERFLOWS, "woken {woken} times for {} samples", left.records.len());
         Ok(())
     })
 }
@@ -126,7 +137,7 @@ fn several() -> Result<()> {
         let threads: Vec<_> = (0..THREADS)
             .map(|_| {
                 let to = to.clone();
-                scope.spawn(|| counting(40, to))
+                scope.spawn(|| counting(40, to, sleeping))
             })
             .collect();
         let mut left = Vec::new();

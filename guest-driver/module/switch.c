@@ -5,15 +5,16 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/hrtimer.h>
 #include <linux/irqflags.h>
-#include <linux/minmax.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/printk.h>
 #include <linux/sched/coredump.h>
 #include <linux/spinlock.h>
+#include <linux/smp.h>
 #include <linux/string.h>
-#include <linux/timer.h>
+#include <linux/time64.h>
 #include <linux/tracepoint.h>
 
 #include "forbidden.h"
@@ -24,14 +25,14 @@
  * User space reads the TSC as tsc_sum + (u32)(now - tsc_start), so no period
  * may be as long as 2^32 cycles, even if its thread is never switched.
  */
-#define SAMPLING_PERIOD	(HZ / 4)
+#define SAMPLING_NS	(NSEC_PER_SEC / 4)
 /*
  * Nor may a counter turn over, of which user space has 32 bits as well: some
  * events happen 16 times a cycle.
  */
-#define SAMPLING_PERIOD_NATIVE	max(HZ / 32, 1)
+#define SAMPLING_NATIVE_NS	(NSEC_PER_SEC / 32)
 
-static DEFINE_PER_CPU(struct timer_list, sampling_timer);
+static DEFINE_PER_CPU(struct hrtimer, sampling_timer);
 static struct preempt_ops switch_ops;
 
 /*
@@ -54,17 +55,24 @@ struct vperfctr *vperfctr_of(struct task_struct *task)
 	return NULL;
 }
 
+static ktime_t sampling_interval(void)
+{
+	return ns_to_ktime(native() ? SAMPLING_NATIVE_NS : SAMPLING_NS);
+}
+
 /*
  * Make sure this CPU samples what is attached to it. The timer belongs to the
- * CPU and runs out by itself, so that switching need not touch it.
+ * CPU and runs out by itself, so that switching need not touch it. It expires in
+ * hard interrupt context: softirqs that take long are left to ksoftirqd, which
+ * gets no CPU while a real-time thread runs, and that thread would go unsampled.
  */
 void vperfctr_begin_sampling(void)
 {
-	struct timer_list *timer = this_cpu_ptr(&sampling_timer);
+	struct hrtimer *timer = this_cpu_ptr(&sampling_timer);
 
-	if (!timer_pending(timer))
-		mod_timer(timer, jiffies + (native() ? SAMPLING_PERIOD_NATIVE :
-						       SAMPLING_PERIOD));
+	if (!hrtimer_active(timer))
+		hrtimer_start(timer, sampling_interval(),
+			      HRTIMER_MODE_REL_PINNED_HARD);
 }
 
 /*
@@ -135,22 +143,22 @@ static struct preempt_ops switch_ops = {
 	.sched_out = switch_out,
 };
 
-/* In a softirq, so current is whom it interrupted. */
-static void switch_sample(struct timer_list *timer)
+/* In a hard interrupt, so current is whom it interrupted. */
+static enum hrtimer_restart switch_sample(struct hrtimer *timer)
 {
 	struct vperfctr *state = vperfctr_of(current);
-	unsigned long flags;
 
-	local_irq_save(flags);
-	if (state && state->counters.attached) {
-		raw_spin_lock(&state->lock);
-		if (!native() || !native_sample_often(&state->counters))
-			door_sample(&state->counters);
-		raw_spin_unlock(&state->lock);
-		vperfctr_tell(state);
-		vperfctr_begin_sampling();
-	}
-	local_irq_restore(flags);
+	/* The timer of a CPU that went offline expires on another. */
+	if (timer != this_cpu_ptr(&sampling_timer) ||
+	    !state || !state->counters.attached)
+		return HRTIMER_NORESTART;
+	raw_spin_lock(&state->lock);
+	if (!native() || !native_sample_often(&state->counters))
+		door_sample(&state->counters);
+	raw_spin_unlock(&state->lock);
+	vperfctr_tell(state);
+	hrtimer_forward_now(timer, sampling_interval());
+	return HRTIMER_RESTART;
 }
 
 /* Begin to follow the current thread, whose state it is, if not done yet. */
@@ -266,15 +274,19 @@ static int __init switch_hook(void)
 
 int __init switch_init(void)
 {
+	struct hrtimer *timer;
 	int cpu, err;
 
 	err = switch_hook();
 	if (err)
 		return err;
 
-	for_each_possible_cpu(cpu)
-		timer_setup(per_cpu_ptr(&sampling_timer, cpu), switch_sample,
-			    TIMER_PINNED);
+	for_each_possible_cpu(cpu) {
+		timer = per_cpu_ptr(&sampling_timer, cpu);
+		hrtimer_init(timer, CLOCK_MONOTONIC,
+			     HRTIMER_MODE_REL_PINNED_HARD);
+		timer->function = switch_sample;
+	}
 	/* For as long as we are loaded: a thread that exits cannot sleep. */
 	preempt_notifier_inc();
 	return 0;
@@ -287,5 +299,5 @@ void switch_exit(void)
 	preempt_notifier_dec();
 	switch_unhook(ARRAY_SIZE(switch_hooks));
 	for_each_possible_cpu(cpu)
-		del_timer_sync(per_cpu_ptr(&sampling_timer, cpu));
+		hrtimer_cancel(per_cpu_ptr(&sampling_timer, cpu));
 }

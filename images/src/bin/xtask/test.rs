@@ -101,7 +101,10 @@ fn summarise(total: &Tally, times: &[(&str, Duration)]) {
     if !total.failures.is_empty() {
         println!("\n== failed");
         for name in &total.failures {
-            println!("{name}");
+            match total.reasons.get(name) {
+                Some(reason) => println!("{name}: {reason}"),
+                None => println!("{name}"),
+            }
         }
     }
     println!(

@@ -8,6 +8,8 @@ use std::ops::AddAssign;
 pub(super) struct Tally {
     pub(super) passed: usize,
     pub(super) failures: Vec<String>,
+    /// What the failed tests said first, of those that said something.
+    pub(super) reasons: BTreeMap<String, String>,
     /// Tests that were not run, each with the reason.
     pub(super) skips: BTreeMap<String, String>,
     /// What was lost and tried again, with the reason.
@@ -52,6 +54,7 @@ impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failures.extend(other.failures);
+        self.reasons.extend(other.reasons);
         self.skips.extend(other.skips);
         self.retries.extend(other.retries);
         self.times.extend(other.times);
@@ -73,13 +76,27 @@ impl AddAssign for Tally {
 /// retried: NAME: REASON
 /// took: NAME: SECONDS s
 /// ```
+///
+/// After the tests both harnesses print what the failed ones said, below `---- NAME ----` or `---- NAME stdout ----`.
 #[derive(Debug, Default)]
 pub(super) struct TestOutput {
     tally: Tally,
+    /// The failed test whose words these lines are.
+    speaks: Option<String>,
 }
+
+/// A failed test's words are repeated in the summary up to this length, in bytes.
+const MAX_REASON: usize = 400;
 
 impl TestOutput {
     pub(super) fn line(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" ----")) {
+            self.speaks = Some(name.strip_suffix(" stdout").unwrap_or(name).to_owned());
+            return;
+        }
+        if line.starts_with("failures:") || line.starts_with("test result:") {
+            self.speaks = None;
+        }
         let said = |what: &str| line.trim().strip_prefix(what)?.split_once(": ");
         if let Some((name, reason)) = said("not run: ") {
             self.tally.skips.insert(name.to_owned(), reason.to_owned());
@@ -103,6 +120,14 @@ impl TestOutput {
                 if known.is_empty() {
                     *known = reason;
                 }
+            }
+        } else if let Some(name) = &self.speaks {
+            let reason = self.tally.reasons.entry(name.clone()).or_default();
+            if !line.trim().is_empty() && reason.len() + line.len() < MAX_REASON {
+                if !reason.is_empty() {
+                    reason.push_str("; ");
+                }
+                reason.push_str(line.trim());
             }
         }
     }
@@ -159,6 +184,18 @@ mod tests {
         assert_eq!(all.retries[1], ("two".to_owned(), "triple fault: rip 0".to_owned()));
         let slowest: Vec<_> = all.slowest(3).into_iter().map(|(name, time)| (name.as_str(), *time)).collect();
         assert_eq!(slowest, [("one", 30.0), ("two", 30.0), ("a::b", 1.5)]);
+    }
+
+    #[test]
+    fn what_failed_tests_said_is_kept() {
+        let tally = tally(
+            "test a::b ... FAILED\ntest c ... FAILED\n\nfailures:\n\n---- a::b ----\npmctest ended with 1:\nnot run: d: why\n\
+             FAIL e 4 of 5\n\n---- c stdout ----\npanicked\n\n\nfailures:\n    a::b\n    c\n\ntest result: FAILED.",
+            false,
+        );
+        assert_eq!(tally.reasons["a::b"], "pmctest ended with 1:; FAIL e 4 of 5");
+        assert_eq!(tally.reasons["c"], "panicked");
+        assert_eq!((tally.reasons.len(), tally.failures.len()), (2, 2));
     }
 
     #[test]

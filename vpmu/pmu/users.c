@@ -118,32 +118,15 @@ void pmu_users_grant(void)
 		static_call(pmu_users_update_pce)(NULL);
 }
 
+bool pmu_users_can_grant(void)
+{
+	return updates_pce;
+}
+
 bool pmu_users_withdraw(void)
 {
 	update_here(NULL);
 	return cr4_read_shadow() & X86_CR4_PCE;
-}
-
-/* The kernel is asked for a moment, for its setting is out of reach. */
-bool pmu_users_may_read(void)
-{
-	struct mm_struct *mm = current->mm;
-	unsigned long flags;
-	bool may;
-
-	if (!mm || !updates_pce)
-		return false;
-	local_irq_save(flags);
-	may = cr4_read_shadow() & X86_CR4_PCE;
-	if (!may) {
-		atomic_inc(&mm->context.perf_rdpmc_allowed);
-		static_call(pmu_users_update_pce)(NULL);
-		may = cr4_read_shadow() & X86_CR4_PCE;
-		atomic_dec(&mm->context.perf_rdpmc_allowed);
-		static_call(pmu_users_update_pce)(NULL);
-	}
-	local_irq_restore(flags);
-	return may;
 }
 
 /* Before the child runs. It has no events mapped, whoever its parent is. */

@@ -2,6 +2,7 @@
 /* See users.h. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/build_bug.h>
 #include <linux/cred.h>
 #include <linux/errno.h>
 #include <linux/irqflags.h>
@@ -54,6 +55,9 @@ void pmu_user_of(struct pmu_user *user, const struct task_struct *task)
 	user->uid = __kuid_val(cred->uid);
 	user->euid = __kuid_val(cred->euid);
 	user->suid = __kuid_val(cred->suid);
+	/* An array of two words until Linux 6.2, a word since. */
+	BUILD_BUG_ON(sizeof(cred->cap_permitted) != sizeof(user->permitted));
+	memcpy(&user->permitted, &cred->cap_permitted, sizeof(user->permitted));
 	rcu_read_unlock();
 	user->alone = 0;
 	/* The rule of ptrace(2): set-uid programs, and those that said so. */

@@ -121,7 +121,8 @@ fn more_than_32_bits() -> Result<()> {
     let measured = Measured::start()?;
     put_forward()?;
     let counted = measured.state.sums()?.pmc[INSTRUCTIONS_AT];
-    ensure!((FAR..FAR + (1 << 31)).contains(&counted), "{counted:#x} counted of {FAR:#x}");
+    // A switch between the reading and the writing takes others' events out of the register. What may be lost is 2^32.
+    ensure!((FAR - (1 << 31)..FAR + (1 << 31)).contains(&counted), "{counted:#x} counted of {FAR:#x}");
     measured.is_exact()
 }
 
@@ -134,6 +135,6 @@ fn more_than_32_bits_global() -> Result<()> {
     thread::sleep(Duration::from_millis(2_500));
     (0..20).try_for_each(|_| put_forward())?;
     let counted = global.sums(0)?.pmc[0];
-    ensure!((40 * FAR..40 * FAR + (1 << 33)).contains(&counted), "{counted:#x} counted of 40 times {FAR:#x}");
+    ensure!((40 * FAR - (1 << 31)..40 * FAR + (1 << 31)).contains(&counted), "{counted:#x} counted of 40 times {FAR:#x}");
     global.stop()
 }

@@ -162,8 +162,8 @@ proptest! {
                 }
                 Step::Access { msr, value } => {
                     if !vpmu::DOOR_MSRS.contains(&msr) {
-                        prop_assert_eq!(pmu.wrmsr(msr, value, &mem), MsrOutcome::NotMine);
-                        prop_assert_eq!(pmu.rdmsr(msr), MsrOutcome::NotMine);
+                        prop_assert_eq!(pmu.wrmsr(msr, value, &mem), MsrOutcome::NotHandled);
+                        prop_assert_eq!(pmu.rdmsr(msr), MsrOutcome::NotHandled);
                     }
                 }
                 Step::Execute => {

@@ -1,4 +1,4 @@
-//! The MSR door where families differ from the K8: register numbers, reserved bits, global registers, P5 and P4.
+//! The emulated PMU where families differ from the K8: register numbers, reserved bits, global registers, P5 and P4.
 
 mod guest;
 

@@ -31,6 +31,7 @@ pub struct DoorCounts {
 
 impl DoorCounts {
     /// Operation `number` was asked for.
+    #[inline]
     pub(super) fn count(&mut self, number: u64, outcome: &Result<(), PvError>) {
         let operation = match number {
             _ if matches!(outcome, Err(PvError::NoOperation)) => &mut self.unknown,

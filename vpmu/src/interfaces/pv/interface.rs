@@ -133,6 +133,7 @@ impl PvInterface {
     }
 
     /// Operation `number` was asked for.
+    #[inline]
     pub(super) fn count(&mut self, number: u64, outcome: &Result<(), PvError>) {
         self.counts.count(number, outcome);
     }

@@ -26,6 +26,7 @@ pub(crate) enum PvMsr {
 
 impl PvMsr {
     /// Which one `msr` is; `None`: it is none of them.
+    #[inline]
     pub(crate) fn of(msr: u32) -> Option<Self> {
         Some(match msr.wrapping_sub(MSR_BASE) {
             MSR_DOORBELL => Self::Doorbell,

@@ -41,6 +41,7 @@ fn state_page<M: GuestMemory + ?Sized>(
 impl<H: HostPmu, M: GuestMemory + ?Sized, O: HoldsSlots> Doorbell<'_, H, M, O> {
     /// The guest writes `number` to the doorbell: perform that operation on what the page says. Without a page the write
     /// faults.
+    #[inline]
     pub(crate) fn ring(&mut self, number: u64) -> MsrOutcome {
         let Some(page) = self.pv.page(self.mem) else { return MsrOutcome::GpFault };
         self.accounts.slots_mut().begin_operation();

@@ -2,7 +2,7 @@
 /*
  * Checks of control data: low-level-x86.txt, "AMD K7/K8", whose rules are those
  * of Intel's architectural counters too, in the order and with the error numbers
- * of the drivers 2.7.3 and 2.6.42. vpmu/src/family/p6_like.rs
+ * of the drivers 2.7.3 and 2.6.42. vpmu/src/families/p6_like.rs
  * has the same rules.
  */
 #include <linux/atomic.h>

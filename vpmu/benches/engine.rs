@@ -1,4 +1,4 @@
-//! What the engine adds to an exit: the operations of both doors on the hot path, with the simulated source, whose
+//! What the engine adds to an exit: the operations of both interfaces on the hot path, with the simulated source, whose
 //! readings cost next to nothing.
 //!
 //! `cargo bench --package vpmu` measures; `cargo test --package vpmu --bench engine` runs everything once.
@@ -73,7 +73,7 @@ fn half(bencher: &mut Bencher<'_>, mem: &GuestMemoryMmap, evntsel: &[u32], is_me
     }
 }
 
-fn door(criterion: &mut Criterion) {
+fn pv(criterion: &mut Criterion) {
     let mem = memory();
     let four = [USR | 0x76, USR | 0xC0, USR | 0xC2, USR | 0xC3];
     let imode = [USR | 0x76, USR | 0xC0, USR | INT | 0xC2, USR | INT | 0xC3];
@@ -135,5 +135,5 @@ fn registers(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, door, registers);
+criterion_group!(benches, pv, registers);
 criterion_main!(benches);

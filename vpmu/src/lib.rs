@@ -14,18 +14,31 @@
 //! # The way of an operation
 //!
 //! ```text
-//!   guest driver      fills the vCPU's page, writes SWITCH to the doorbell MSR       (one exit)
-//!      VMM            VirtualPmu::wrmsr(msr, value, &memory)
-//!         door        reads the page; checks addresses; ends prev's period, begins next's
-//!         period      prev: sum += now - start          next: start = now
-//!         slots       now = running count of the host counter that holds the event
-//!            HostPmu  perf, module: RDPMC in user space         sim: a number
-//!      VMM            MsrOutcome::Handled, re-entry
-//!   guest driver      finds result and lost counters in the page
+//!   guest driver              fills the vCPU's page, writes SWITCH to the doorbell MSR       (one exit)
+//!      VMM                    VirtualPmu::wrmsr(msr, value, &memory)
+//!         interfaces::pv      reads the page; checks addresses; ends prev's interval, begins next's
+//!         accounting          interval: prev: sum += now - start          next: start = now
+//!                             slots: now = running count of the host counter that holds the event
+//!            host             HostPmu; sources: perf, module: RDPMC in user space         sim: a number
+//!      VMM                    MsrOutcome::Handled, re-entry
+//!   guest driver              finds result and lost counters in the page
 //! ```
 //!
 //! The interface with the guest is [`perfctr_abi::door`]; its three CPUID leaves come from [`door_cpuid`], its MSRs
 //! are [`DOOR_MSRS`].
+//!
+//! # The rooms
+//!
+//! Each uses those below it, none one above it:
+//!
+//! | module | has |
+//! |---|---|
+//! | `virtual_pmu` | [`VirtualPmu`], which an exit reaches, and its [`Snapshot`] |
+//! | `interfaces` | `pv`: the guest driver's operations; `msr`: the emulated PMU. Neither knows of the other |
+//! | `accounting` | what is attached and its interval, slots and their overflow thresholds, totals |
+//! | `config` | what a VM's vCPUs have in common |
+//! | `families` | the guest PMUs, an entry each: facts, rules of controls, events; and the words these are made of |
+//! | `host` | [`HostPmu`], which the `sources` implement, and the host's processor |
 //!
 //! # Controls and ids
 //!
@@ -48,7 +61,7 @@
 //! as long as the events of all threads fit: a switch then makes no system call and writes no register. The
 //! [`Snapshot`] says how many register writes that avoided.
 //!
-//! A slot runs on while the threads of other users run, so its count is told to nobody: what the state page shows of
+//! A slot runs on while the threads of other users run, so its count is shown to nobody: what the state page shows of
 //! starts, like its sums and what operations and interrupts say, is a function of that state's own history.
 //!
 //! RESUME with a control whose events are loaded, SUSPEND, SWITCH and SAMPLE take time in proportion to the number
@@ -58,26 +71,27 @@
 //!
 //! An event that the host lacks, or has no counter for, is refused when the control is updated. One that cannot be
 //! loaded when its state is resumed (on another vCPU, or because somebody took the counters meanwhile) is reported
-//! in `lost`, tried again at the next resume, and its period adds nothing to the sum; so does a period at whose end
-//! the counter turns out to have stopped, and the guest is told in `lost_prev`. Such periods are counted in the
+//! in `lost`, tried again at the next resume, and its interval adds nothing to the sum; so does an interval at whose end
+//! the counter turns out to have stopped, which `lost_prev` reports. Such intervals are counted in the
 //! [`Snapshot`].
 //!
 //! # Interrupt mode
 //!
-//! An i-mode counter begins a period with the value in its state's page, sign-extended from 32 bits to the width of the
+//! An i-mode counter begins an interval with the value in its state's page, sign-extended from 32 bits to the width of the
 //! guest's counters, and overflows when it wraps to zero. perfctr's protocol keeps hardware from being written:
 //! stopped at suspend, restarted at resume if another state was there. One level up nothing has to be stopped: what
 //! was to be avoided is an interrupt for the wrong thread, and the engine looks whose counter it is. So
 //!
 //! * suspend writes nothing. It adds to the sum, and puts what the counter holds into the page, for the next resume;
-//! * the overflow is found by arithmetic, once, whoever looks first: the [alarm](HostPmu::arm) or the end of the
-//!   period. perfctr_cpu_identify_overflow() is part of the latter: the page tells which counters, and their starts are
+//! * the overflow is found by arithmetic, once, whoever looks first: the host's
+//!   [notification](HostPmu::arm) or the end of the interval. perfctr_cpu_identify_overflow() is part of the latter: the
+//!   page names the counters, and their starts are
 //!   `ireset` again. So perfctr_cpu_ireload() has nothing left to do;
-//! * the one thing the host is asked for is the alarm, and only if no earlier one is set. An alarm that comes too early,
+//! * the one thing the host is asked for is an overflow threshold, and only if no lower one is set. One that is passed too early,
 //!   because other threads counted the same event meanwhile, costs one exit and is set anew. A state that comes back
-//!   to the vCPU it left (`isuspend_cpu`) without others between finds its alarm where it was.
+//!   to the vCPU it left (`isuspend_cpu`) without others between finds its threshold where it was.
 //!
-//! # The MSR door
+//! # The emulated PMU
 //!
 //! The PMU registers of the guest's family work for guests without a driver of ours, by the same rules; see the
 //! family tables ([`Registers`]). Writing a counter, enabling and disabling it change software only. An overflow sets
@@ -86,41 +100,37 @@
 //!
 //! RDPMC never reaches a VMM. Where it faults in the guest the guest driver stands in for it, by a window of MSRs.
 
-mod attach;
+mod accounting;
 mod config;
-mod control;
-mod door;
-mod family;
-mod guest_page;
+mod families;
+mod guest_memory;
 mod host;
-mod host_family;
-pub mod module;
-mod msr;
-pub mod perf;
-mod period;
-mod placement;
-mod rdpmc;
-mod register_value;
-mod registers;
-mod select;
-pub mod sim;
-mod slots;
-mod snapshot;
-mod table;
-mod totals;
+mod interfaces;
+mod sources;
 mod virtual_pmu;
 
-pub use config::{CpuidLeaf, DOOR_MSRS, DoorParts, PmuConfig, door_cpuid};
-pub use control::{Control, ControlError, P4Error};
-pub use family::{Facts, Model, ModelChoice, PmuCpuid, UnknownModel};
-pub use host::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
-pub use host_family::{Host, HostFamily};
-pub use msr::{RegisterCounter, RegisterCounts};
-pub use registers::{
+pub use accounting::attachment::AttachedState;
+pub use accounting::control_table::ControlTable;
+pub use accounting::slots::WriteCounts;
+pub use accounting::totals::EventTotal;
+pub use config::{DoorParts, PmuConfig};
+pub use families::choice::{ModelChoice, UnknownModel};
+pub use families::control_data::{Control, ControlError, P4Error};
+pub use families::facts::{Facts, PmuCpuid};
+pub use families::model::Model;
+pub use families::registers::{
     Block, CounterWrite, Enable, FixedRegisters, GlobalRegisters, Identity, P4Registers, P5Registers,
     P6Registers, Registers,
 };
-pub use select::Select;
-pub use snapshot::{AttachedState, DoorCounts, EventTotal, HardwareCounts, Snapshot, WriteCounts};
-pub use table::ControlTable;
-pub use virtual_pmu::{MsrOutcome, VirtualPmu};
+pub use families::select::Select;
+pub use host::family::HostFamily;
+pub use host::pmu::{HardwareCounts, HostEvent, HostPmu, LONGEST_ALARM, LoadError};
+pub use host::processor::{Host, HostCounters};
+pub use interfaces::msr::context::{RegisterCounter, RegisterCounts};
+pub use interfaces::outcome::MsrOutcome;
+pub use interfaces::pv::counts::DoorCounts;
+pub use interfaces::pv::cpuid::{CpuidLeaf, door_cpuid};
+pub use interfaces::pv::msrs::DOOR_MSRS;
+pub use sources::{module, perf, sim};
+pub use virtual_pmu::VirtualPmu;
+pub use virtual_pmu::snapshot::Snapshot;

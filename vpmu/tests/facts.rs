@@ -6,11 +6,13 @@ mod guest;
 mod hardware;
 
 use guest::{CONFIG, memory};
-use hardware::layout::{LAYOUTS, Layout};
 use hardware::processor::{Access, Processor};
+use hardware::register_layout::{LAYOUTS, Layout};
 use perfctr_abi::door::{LEAF_COUNTERS, LEAF_INTERFACE};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, Host, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu, door_cpuid};
+use vpmu::{
+    ControlTable, Host, HostCounters, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu, door_cpuid,
+};
 
 const RDTSC: u32 = 2;
 const PCINT: u32 = 4;
@@ -73,7 +75,7 @@ const FACTS: [Fact; 25] = [
 ];
 
 /// A host that is none of the models, and has an equal of every event.
-const HOST: Host = Host { nearest: Model::Generic, ..HostFamily::Intel.processor() };
+const HOST: Host = Host { counters: HostCounters::None, ..HostFamily::Intel.processor() };
 
 fn config(name: &str) -> PmuConfig {
     PmuConfig { model: name.parse().unwrap(), host: HOST, ..CONFIG }
@@ -158,7 +160,7 @@ fn outcome(access: Access) -> MsrOutcome {
     match access {
         Access::Done => MsrOutcome::Handled,
         Access::Faults => MsrOutcome::GpFault,
-        Access::Unknown => MsrOutcome::NotMine,
+        Access::Unknown => MsrOutcome::NotHandled,
     }
 }
 

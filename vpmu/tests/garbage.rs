@@ -110,6 +110,20 @@ fn documented(number: u64) -> &'static [i32] {
     }
 }
 
+/// One of three controls, with noise.
+fn noisy(control: usize, noise: Noise) -> CpuControl {
+    let mut control = guest::control([&[USR | 0xC0][..], &[USR | 0xC2, OS | 0x76], &[]][control]);
+    match noise {
+        Noise::None => {}
+        Noise::Byte(at, byte) => control.as_mut_bytes()[at] ^= byte,
+        Noise::All(seed) => {
+            let bytes = control.as_mut_bytes().iter_mut();
+            bytes.zip(random_bytes(seed)).for_each(|(byte, random)| *byte = random);
+        }
+    }
+    control
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -128,27 +142,18 @@ proptest! {
                 }
                 Step::Ring { number, prev, next, id, control, noise } => {
                     let MsrOutcome::Value(registered) = pmu.rdmsr(MSR_BASE + MSR_PAGE) else { unreachable!() };
-                    let mut bytes =
-                        guest::control([&[USR | 0xC0][..], &[USR | 0xC2, OS | 0x76], &[]][control]);
-                    match noise {
-                        Noise::None => {}
-                        Noise::Byte(at, byte) => bytes.as_mut_bytes()[at] ^= byte,
-                        Noise::All(seed) => {
-                            let bytes = bytes.as_mut_bytes().iter_mut();
-                            bytes.zip(random_bytes(seed)).for_each(|(byte, random)| *byte = random);
-                        }
-                    }
+                    let control = noisy(control, noise);
                     let filled =
-                        Page { result: i32::MIN, prev, next, next_id: id, control: bytes, ..Page::default() };
-                    let door = GuestAddress(registered.max(page(0) | 1) - 1);
-                    mem.write_slice(filled.as_bytes(), door).unwrap();
+                        Page { result: i32::MIN, prev, next, next_id: id, control, ..Page::default() };
+                    let address = GuestAddress(registered.max(page(0) | 1) - 1);
+                    mem.write_slice(filled.as_bytes(), address).unwrap();
                     let outcome = pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem);
                     if registered == 0 {
                         prop_assert_eq!(outcome, MsrOutcome::GpFault);
                     } else {
                         prop_assert_eq!(outcome, MsrOutcome::Handled);
                         let mut answer = Page::new_zeroed();
-                        mem.read_slice(answer.as_mut_bytes(), door).unwrap();
+                        mem.read_slice(answer.as_mut_bytes(), address).unwrap();
                         prop_assert!(
                             documented(number).contains(&answer.result),
                             "operation {number}: result {}", answer.result
@@ -162,8 +167,8 @@ proptest! {
                 }
                 Step::Access { msr, value } => {
                     if !vpmu::DOOR_MSRS.contains(&msr) {
-                        prop_assert_eq!(pmu.wrmsr(msr, value, &mem), MsrOutcome::NotMine);
-                        prop_assert_eq!(pmu.rdmsr(msr), MsrOutcome::NotMine);
+                        prop_assert_eq!(pmu.wrmsr(msr, value, &mem), MsrOutcome::NotHandled);
+                        prop_assert_eq!(pmu.rdmsr(msr), MsrOutcome::NotHandled);
                     }
                 }
                 Step::Execute => {

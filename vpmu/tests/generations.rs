@@ -2,7 +2,7 @@
 //! AMD's manuals, for each pair of generations and every event code.
 
 use HostFamily::*;
-use vpmu::{Host, HostEvent, HostFamily, Model, Select};
+use vpmu::{Host, HostCounters, HostEvent, HostFamily, Model, Select};
 
 /// Families that share a column: K7; K8 to 16h; Zen; Zen 2 and later; of no known generation.
 const fn column(family: HostFamily) -> usize {
@@ -41,7 +41,7 @@ const GENERATIONS: [HostFamily; 14] =
 
 /// A host with the counters of no model, so that every guest is told a processor of its own.
 fn foreign(family: HostFamily) -> Host {
-    Host { nearest: Model::Generic, ..family.processor() }
+    Host { counters: HostCounters::None, ..family.processor() }
 }
 
 fn config(model: Model, what: u64, host: Host) -> Option<u64> {
@@ -93,7 +93,7 @@ fn within_a_generation_events_go_as_they_are() {
         assert_eq!(config(model, u64::MAX, foreign(told)), Some(all(model)), "{model}");
         // Told the host's own identity, a guest means the host's events, whatever its counters are like.
         for family in GENERATIONS {
-            let host = Host { nearest: model, ..family.processor() };
+            let host = Host { counters: model.native().unwrap(), ..family.processor() };
             assert_eq!(config(model, u64::MAX, host), Some(all(model)), "{model} on {family}");
         }
     }
@@ -134,7 +134,8 @@ fn intels_events_of_one_microarchitecture_are_for_guests_that_are_told_it() {
     // SDM volume 3B, table "Encodings for Pre-Defined Architectural Performance Events".
     let architectural = [0x003C, 0x00C0, 0x013C, 0x4F2E, 0x412E, 0x00C4, 0x00C5];
     for model in INTEL {
-        let (own, foreign) = (Host { nearest: model, ..Intel.processor() }, foreign(Intel));
+        let (own, foreign) =
+            (Host { counters: model.native().unwrap(), ..Intel.processor() }, foreign(Intel));
         for what in 0..=0xFFFF {
             let wanted = architectural.contains(&what).then_some(what);
             assert_eq!(config(model, what, foreign), wanted, "{model}: {what:#x}");

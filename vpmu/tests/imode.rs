@@ -29,7 +29,7 @@ fn instructions(count: u64) -> Work {
 /// The guest executes, and leaves for the VMM if an alarm goes off. Gives the number of PMIs.
 fn run(driver: &mut Driver<'_>, count: u64) -> u64 {
     driver.pmu.host_mut().execute(&instructions(count));
-    if driver.pmu.host_mut().rang() {
+    if driver.pmu.host_mut().passed_threshold() {
         driver.pmu.kicked();
     }
     u64::from(driver.pmu.take_pmi())

@@ -196,19 +196,19 @@ impl<'a> Guest<'a> {
         self.seen.push(Seen::Page(Box::new(state(self.mem, state_page(0)))));
     }
 
-    /// The guest leaves for each alarm, at the event. Time passes alike in both guests.
+    /// The guest leaves for each kick, at the event. Time passes alike in both guests.
     fn execute(&mut self, vcpu: usize, count: u64) {
         let one = Executed { cycles: 2, instructions: 1, branches: 1, mispredicted: 1 };
         let unit = Work { user: one, kernel: one, tsc: 0 };
         self.drivers[vcpu].pmu.host_mut().execute(&Work { tsc: 1000, ..Work::default() });
         let mut left = count;
         while left > 0 {
-            let until = self.drivers[vcpu].pmu.host().units_until_alarm(&unit).unwrap_or(u64::MAX);
+            let until = self.drivers[vcpu].pmu.host().units_until_threshold(&unit).unwrap_or(u64::MAX);
             let now = left.min(until);
             let times = Executed { cycles: 2 * now, instructions: now, branches: now, mispredicted: now };
             self.drivers[vcpu].pmu.host_mut().execute(&Work { user: times, kernel: times, tsc: 0 });
             left -= now;
-            if self.drivers[vcpu].pmu.host_mut().rang() {
+            if self.drivers[vcpu].pmu.host_mut().passed_threshold() {
                 self.leave(vcpu);
             }
         }

@@ -1,11 +1,11 @@
-//! The MSR door, register by register, on families without global registers.
+//! The emulated PMU, register by register, on families without global registers.
 
 mod guest;
 
 use guest::*;
 use perfctr_abi::door::{MSR_BASE, MSR_COUNT, MSR_RDPMC, MSR_RDPMC_FIXED, MSR_VECTOR};
 use vm_memory::GuestMemoryMmap;
-use vpmu::MsrOutcome::{GpFault, Handled, NotMine, Value};
+use vpmu::MsrOutcome::{GpFault, Handled, NotHandled, Value};
 use vpmu::sim::{Executed, SimPmu, Work};
 use vpmu::{ControlTable, MsrOutcome, PmuConfig, Select, VirtualPmu};
 
@@ -41,7 +41,7 @@ impl Guest {
     fn run(&mut self, instructions: u64) -> bool {
         let user = Executed { instructions, branches: instructions / 10, ..Executed::default() };
         self.pmu.host_mut().execute(&Work { user, tsc: instructions, ..Work::default() });
-        if self.pmu.host_mut().rang() {
+        if self.pmu.host_mut().passed_threshold() {
             self.pmu.kicked();
         }
         self.pmu.take_pmi()
@@ -102,8 +102,8 @@ fn what_does_not_exist_faults() {
         assert_eq!(guest.read(EVNTSEL), ON | 0xC0);
     }
     for absent in [EVNTSEL + 8, EVNTSEL - 1, 0xC1, 0x186, 0x38F, 0xC001_0200] {
-        assert_eq!(guest.write(absent, 0), NotMine);
-        assert_eq!(guest.pmu.rdmsr(absent), NotMine);
+        assert_eq!(guest.write(absent, 0), NotHandled);
+        assert_eq!(guest.pmu.rdmsr(absent), NotHandled);
     }
     for absent in [MSR_RDPMC + 4, MSR_RDPMC + 31, MSR_RDPMC_FIXED, MSR_RDPMC_FIXED + 15] {
         assert_eq!(guest.pmu.rdmsr(MSR_BASE + absent), GpFault);
@@ -117,7 +117,7 @@ fn the_rest_of_the_doors_range_faults() {
         assert_eq!((guest.pmu.rdmsr(msr), guest.write(msr, 0)), (GpFault, GpFault), "{msr:#x}");
     }
     assert_eq!(guest.write(MSR_BASE + MSR_RDPMC, 0), GpFault, "read only");
-    assert_eq!(guest.pmu.rdmsr(MSR_BASE + MSR_COUNT), NotMine);
+    assert_eq!(guest.pmu.rdmsr(MSR_BASE + MSR_COUNT), NotHandled);
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn a_counter_that_the_host_takes_stands_still_and_is_counted_as_lost() {
 fn without_the_msr_door_only_the_driver_has_counters() {
     let config = PmuConfig { msr_door: false, ..CONFIG };
     let mut pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(6));
-    assert_eq!(pmu.wrmsr(EVNTSEL, ON | 0xC0, &memory()), NotMine);
-    assert_eq!(pmu.rdmsr(COUNTER), NotMine);
+    assert_eq!(pmu.wrmsr(EVNTSEL, ON | 0xC0, &memory()), NotHandled);
+    assert_eq!(pmu.rdmsr(COUNTER), NotHandled);
     assert_eq!(pmu.rdmsr(MSR_BASE + MSR_RDPMC), GpFault);
 }
 

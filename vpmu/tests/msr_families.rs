@@ -1,11 +1,11 @@
-//! The MSR door where families differ from the K8: register numbers, reserved bits, global registers, P5 and P4.
+//! The emulated PMU where families differ from the K8: register numbers, reserved bits, global registers, P5 and P4.
 
 mod guest;
 
 use guest::{CONFIG, memory};
 use perfctr_abi::door::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
 use vm_memory::GuestMemoryMmap;
-use vpmu::MsrOutcome::{self, GpFault, Handled, NotMine, Value};
+use vpmu::MsrOutcome::{self, GpFault, Handled, NotHandled, Value};
 use vpmu::sim::{Executed, SimPmu, Work};
 use vpmu::{ControlTable, Model, PmuConfig, VirtualPmu};
 
@@ -52,7 +52,7 @@ impl Guest {
             ..Executed::default()
         };
         self.pmu.host_mut().execute(&Work { user, tsc: instructions, ..Work::default() });
-        if self.pmu.host_mut().rang() {
+        if self.pmu.host_mut().passed_threshold() {
             self.pmu.kicked();
         }
         self.pmu.take_pmi()
@@ -187,7 +187,7 @@ mod amd {
         guest.set(0xC001_020A, ON | 0xC2);
         guest.run(10);
         assert_eq!((guest.rdpmc(3), guest.rdpmc(5)), (Value(1010), Value(1)));
-        assert_eq!(guest.pmu.rdmsr(0xC000_0301), NotMine);
+        assert_eq!(guest.pmu.rdmsr(0xC000_0301), NotHandled);
         // Event bits 8 to 11 are there, GuestOnly and HostOnly are not.
         guest.set(0xC001_0200, 0b11 << 40 | 1 << 32 | ON | 0xC0);
         assert_eq!(guest.get(0xC001_0200), 1 << 32 | ON | 0xC0);
@@ -511,9 +511,9 @@ mod p4 {
         }
         assert_eq!((guest.write(0x3A0, 1 << 31), guest.write(0x3A0, 1 << 32)), (GpFault, GpFault));
         for absent in [0x2FF, 0x312, 0x35F, 0x372, 0x39F, 0x3BF, 0x3C6, 0x3CE, 0x3DF, 0x3E2, 0x3F0] {
-            assert_eq!(guest.pmu.rdmsr(absent), NotMine, "{absent:#x}");
+            assert_eq!(guest.pmu.rdmsr(absent), NotHandled, "{absent:#x}");
         }
-        assert_eq!(Guest::new(Model::P4M3).pmu.rdmsr(0x3BA), NotMine);
+        assert_eq!(Guest::new(Model::P4M3).pmu.rdmsr(0x3BA), NotHandled);
         guest.set(0x3BA, 0x7FFF_FFFF);
         guest.set(0x3F1, 0x0100_0001);
         guest.set(0x3F2, 1);

@@ -1,20 +1,20 @@
 //! Any sequence of what a guest and its host can do, on the engine and on a simple model of the hardware
-//! (`hardware`), with both doors of a vCPU in use. With the host's counters at hand everything must be equal: sums,
+//! (`hardware`), with both interfaces of a vCPU in use. With the host's counters at hand everything must be equal: sums,
 //! starts, registers, status bits, interrupts, the host's totals. Without, nothing may be invented.
 
 mod guest;
 mod hardware;
 #[allow(unreachable_pub, reason = "a folder of this test program")]
-mod world;
+mod harness;
 
 use std::cell::Cell;
 
-use hardware::layout::{LAYOUTS, Layout, Selects};
+use hardware::register_layout::{LAYOUTS, Layout, Selects};
+use harness::step::{Exit, Step, step};
+use harness::{Harness, Setup, Tally};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use vpmu::sim::{Executed, Work};
-use world::step::{Exit, Step, step};
-use world::{Setup, Tally, World};
 
 /// Steps of all tests of this file together.
 const STEPS: u64 = 1_000_000;
@@ -23,9 +23,9 @@ const LONGEST: usize = 400;
 
 fn run(setup: Setup, steps: &[Step], tally: &mut Tally) {
     let mem = guest::memory();
-    let mut world = World::new(setup, &mem);
-    steps.iter().for_each(|step| world.step(step));
-    world.finish(tally);
+    let mut harness = Harness::new(setup, &mem);
+    steps.iter().for_each(|step| harness.step(step));
+    harness.finish(tally);
     tally.steps += steps.len() as u64;
 }
 

@@ -173,9 +173,9 @@ fn id_bits(count: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{DoorParts, HostFamily, Model};
+    use vpmu::{DoorParts, HostCounters, HostFamily, Model};
 
-    const LAB: Host = Host { family: HostFamily::Zen, nearest: Model::AmdV2, native: true };
+    const LAB: Host = Host { family: HostFamily::Zen, counters: HostCounters::AmdV2 };
 
     /// A host with every feature there is.
     fn host() -> CpuId {

@@ -22,7 +22,7 @@ impl Ledger {
         self.events += [0x76, 0xC0, 0xC2, 0xC3].map(count).iter().sum::<u64>();
         self.tsc += work.tsc;
         pmu.host_mut().execute(work);
-        if pmu.host_mut().rang() {
+        if pmu.host_mut().passed_threshold() {
             pmu.kicked();
         }
         pmu.take_pmi()

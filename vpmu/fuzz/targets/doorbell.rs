@@ -15,7 +15,7 @@ use vpmu_fuzz::ledger::Ledger;
 use vpmu_fuzz::{PAGE_SIZE, vcpu};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Guest memory: the door page, and three states behind it.
+/// Guest memory: the vCPU's page, and three states behind it.
 const BASE: u64 = 0x1_0000;
 const STATES: u64 = 3;
 
@@ -107,7 +107,7 @@ impl Vector {
         let Some(vector) = pmu.take_vector(mem) else { return };
         assert_eq!(u64::from(vector), self.named);
         assert_eq!(pmu.take_vector(mem), None);
-        let [attention, stopped] = mem.read_obj::<[u32; 2]>(words).expect("the door's page");
+        let [attention, stopped] = mem.read_obj::<[u32; 2]>(words).expect("the vCPU's page");
         assert_eq!(attention, 1);
         let now = pmu.snapshot().attached;
         if stopped == 0 {
@@ -152,19 +152,19 @@ fuzz_target!(|data: &[u8]| {
                     page.control = control(&mut input);
                 }
                 let before = [0, 1, 2].map(sums);
-                mem.write_slice(page.as_bytes(), GuestAddress(BASE)).expect("the door's page");
+                mem.write_slice(page.as_bytes(), GuestAddress(BASE)).expect("the vCPU's page");
                 assert_eq!(pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem), MsrOutcome::Handled);
                 let mut told = Page::default();
-                mem.read_slice(told.as_mut_bytes(), GuestAddress(BASE)).expect("the door's page");
-                // Where the door's page is a state's too the one overwrites the other, which is the guest's affair.
-                let door_too = page.next == BASE
+                mem.read_slice(told.as_mut_bytes(), GuestAddress(BASE)).expect("the vCPU's page");
+                // Where the vCPU's page is a state's too the one overwrites the other, which is the guest's affair.
+                let vcpu_page_too = page.next == BASE
                     || page.prev == BASE
                     || pmu.snapshot().attached.is_some_and(|attached| attached.page == BASE);
-                if !door_too {
+                if !vcpu_page_too {
                     assert!(documented(number).contains(&told.result), "operation {number}: {}", told.result);
                 }
                 // And ids may have been given that nobody can see.
-                seen &= !door_too;
+                seen &= !vcpu_page_too;
                 if seen {
                     check_ids(&mut ids, number, &page, &told);
                 }

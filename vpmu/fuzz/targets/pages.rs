@@ -1,4 +1,4 @@
-//! A guest that registers any page, names any address, and overlays its door's page with its states'.
+//! A guest that registers any page, names any address, and overlays its vCPU's page with its states'.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
                 if outcome == MsrOutcome::GpFault && !counts_itself(&mut pmu, msr) {
                     assert_eq!(before, after, "{msr:#x}");
                 }
-                assert_eq!(outcome == MsrOutcome::NotMine, before == MsrOutcome::NotMine, "{msr:#x}");
+                assert_eq!(outcome == MsrOutcome::NotHandled, before == MsrOutcome::NotHandled, "{msr:#x}");
             }
             4..6 => {
                 let msr = msr(&mut input);

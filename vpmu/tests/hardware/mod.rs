@@ -3,8 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "a module of several test programs, each of which uses a part")]
 #![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
 
-pub mod layout;
 pub mod processor;
+pub mod register_layout;
 pub mod select;
 pub mod thread;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vpmu::sim::Work;
 
-use super::layout::{Layout, Selects, Write};
+use super::register_layout::{Layout, Selects, Write};
 use super::select::{CCCR_OVF, ENABLE, INT, Key, fixed_key};
 use super::{ONE_INSTRUCTION, Register, What, counted};
 

@@ -1,7 +1,7 @@
 //! What a select says.
 
 use super::What;
-use super::layout::{ESCRS, Escr, Layout, Selects, escr_levels};
+use super::register_layout::{ESCRS, Escr, Layout, Selects, escr_levels};
 
 pub const ENABLE: u64 = 1 << 22;
 pub const INT: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 use perfctr_abi::layout::CpuControl;
 use vpmu::sim::Work;
 
-use super::layout::{ESCRS, Layout, Selects, escr_event, escr_levels};
+use super::register_layout::{ESCRS, Layout, Selects, escr_event, escr_levels};
 use super::select::{ENABLE, INT, Key, OS, USR, cccr_key, fixed_key};
 use super::{ONE_INSTRUCTION, Register, What, counted, sign_extended};
 

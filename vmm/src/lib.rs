@@ -3,22 +3,26 @@
 //! Data flows one way: an exit of a vCPU ([`vcpu`]) goes through its doors to a device or to its virtual PMU
 //! (crate `vpmu`), and back. See ARCHITECTURE.md for the whole.
 
+mod address_map;
 pub mod cli;
 pub mod command;
 pub mod confinement;
-pub mod control;
+pub mod control_socket;
 pub mod devices;
-mod doors;
 pub mod dump;
-pub mod global;
+mod exit_handler;
 pub mod guest_session;
 pub mod host;
+pub mod host_count;
+pub mod kick_signal;
 pub mod lab;
 pub mod machine;
 pub mod place;
 mod private_socket;
 mod ratelimit;
 pub mod registry;
+mod reopen;
 pub mod say;
+mod terminal;
 pub mod vcpu;
 pub mod virtio;

@@ -8,6 +8,7 @@ use crate::case::{Case, Evidence, Setting, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "messages",
+    copies: super::program,
     limit: Duration::from_secs(60),
     guest,
     answer: nothing_asked,

@@ -10,8 +10,14 @@ use super::{family, spin};
 use crate::case::{Case, Evidence, Setting, Waiting, single};
 use crate::dump::Dump;
 
-pub(crate) const CASE: Case =
-    Case { name: "stat", limit: Duration::from_secs(120), guest, answer, tests: || single(host) };
+pub(crate) const CASE: Case = Case {
+    name: "stat",
+    copies: super::program,
+    limit: Duration::from_secs(120),
+    guest,
+    answer,
+    tests: || single(host),
+};
 
 const COUNTED: &str = "counted";
 

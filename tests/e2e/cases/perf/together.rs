@@ -11,6 +11,7 @@ use crate::case::{Case, Evidence, Setting, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "together",
+    copies: super::program,
     limit: Duration::from_secs(180),
     guest,
     answer: nothing_asked,

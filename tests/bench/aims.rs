@@ -112,7 +112,9 @@ impl OfSystem<'_> {
         for operation in reads.into_iter().chain(["perfctr/control-1", "perfctr/control-4"]) {
             self.exits(operation, RESTART);
         }
-        reads.map(|operation| self.exits_to_the_vmm(operation));
+        for operation in reads {
+            self.exits_to_the_vmm(operation);
+        }
     }
 
     fn counts(&mut self) {

@@ -1,4 +1,4 @@
-//! The handler of one vCPU of a Linux machine: ports, the session console, and its virtual PMU.
+//! What the exits of one vCPU reach: ports, the session console, and its virtual PMU.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! perfvisor: a virtual machine monitor whose guests have performance counters that can be trusted.
 //!
-//! Data flows one way: an exit of a vCPU ([`vcpu`]) goes through its doors to a device or to its virtual PMU
-//! (crate `vpmu`), and back. See ARCHITECTURE.md for the whole.
+//! Data flows one way: an exit of a vCPU ([`vcpu`]) goes through its exit handler to a device or to its virtual PMU (crate
+//! `vpmu`), and from there to the host's counters; and back. No module uses one that uses it. See ARCHITECTURE.md for the whole.
 
 mod address_map;
 pub mod cli;

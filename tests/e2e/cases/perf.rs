@@ -13,24 +13,10 @@ pub(crate) mod together;
 
 mod family;
 mod printed;
+mod programs;
 
-use anyhow::{Context, Result};
-use images::layout::Layout;
-
-use crate::case::{Case, Copied};
+use crate::case::Case;
 
 /// What every family goes through, in this order.
 pub(crate) const CASES: &[Case] =
     &[driver::CASE, stat::CASE, together::CASE, record::CASE, kernel::CASE, overflows::CASE, messages::CASE];
-
-/// perf itself.
-fn program() -> Result<Vec<Copied>> {
-    let layout = Layout::open()?;
-    let perf = layout.perf().with_context(|| format!("perf is not there; {}", layout.remedy()))?;
-    Ok(vec![(perf, "/usr/bin/perf".to_owned())])
-}
-
-/// `spin` with arguments that always have the same form.
-fn spin(iterations: u64) -> String {
-    format!("spin {iterations:012}")
-}

@@ -329,9 +329,9 @@ mod tests {
             "0,2",
             "--event",
             "cycles",
-            "--event=c0:u",
+            "--event=0xc0:u",
         ]);
-        assert_eq!(dump(&given), ["dump", "--host", "--event=cycles", "--event=c0:u", "--cpus=0,2"]);
+        assert_eq!(dump(&given), ["dump", "--host", "--event=cycles", "--event=0xc0:u", "--cpus=0,2"]);
         let (_, given) = read(["perfvisor", "dump", "--format=json", "--", "--name"]);
         assert_eq!(dump(&given), ["dump", "--format=json", "--", "--name"]);
     }

@@ -1,11 +1,13 @@
-//! Runs other programs, with their output in a log file that is quoted when they fail.
+//! Runs other programs, with their output in a log file that is quoted when they fail; and children that end with their owner.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -155,6 +157,47 @@ fn create_log(path: &Path) -> Result<fs::File> {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     }
     fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))
+}
+
+/// A child that does not outlive its owner: a test that fails leaves nothing running.
+#[derive(Debug)]
+pub struct Guarded(pub Child);
+
+impl Guarded {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(command: &mut Command) -> Result<Self> {
+        command.spawn().map(Self).with_context(|| format!("cannot start {command:?}"))
+    }
+
+    /// Its exit status, `None` if a signal ended it.
+    ///
+    /// # Errors
+    /// It takes longer than `limit`, and was ended.
+    pub fn wait(&mut self, limit: Duration) -> Result<Option<i32>> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status.code());
+            }
+            if start.elapsed() > limit {
+                self.0.kill()?;
+                self.0.wait()?;
+                bail!("did not end within {} s", limit.as_secs());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Both fail when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[cfg(test)]

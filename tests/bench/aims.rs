@@ -38,95 +38,135 @@ const OVERFLOW: f64 = 18_400.0;
 pub(crate) fn aims(results: &Results) -> Vec<Aim> {
     let mut aims = Vec::new();
     for measured in &results.systems {
-        let system = measured.system;
-        if matches!(system, System::Qemu | System::None) {
+        if matches!(measured.system, System::Qemu | System::None) {
             continue;
         }
-        let mut add = |operation: &str, what: &str, limit, digits, value: Option<f64>, cause| {
-            if let Some(measured) = value.map(Ok).or_else(|| measured.reason(operation).map(Err)) {
-                let aim = format!("{}, {operation}: {what}", system.title());
-                aims.push(Aim { aim, limit, measured, cause, digits });
-            }
-        };
-        let of = |name: &str, value: fn(&Operation) -> Option<f64>| measured.of(name).and_then(value);
-        let nobody = of("switch/nobody", Operation::host_instructions);
-        for name in ["switch/perfctr-1", "switch/perfctr-2", "switch/perfctr-4"] {
-            let extra =
-                of(name, Operation::host_instructions).zip(nobody).map(|(switch, nobody)| switch - nobody);
-            add(
-                name,
-                "instructions of the host beyond those of switch/nobody",
-                SWITCH,
-                0,
-                extra,
-                kvms(system, RDPMC).or_else(|| of_a_switch(measured, name)),
-            );
-            add(name, "exits", 1.0, 2, of(name, Operation::exits), kvms(system, RDPMC));
-            if system == System::Kvm {
-                add(name, "exits to the VMM", 0.0, 2, of(name, Operation::user_exits), None);
-            }
-        }
-        for name in ["perfctr/read-own-1", "perfctr/read-own-4", "perfctr/control-1", "perfctr/control-4"] {
-            add(name, "exits", 1.0, 2, of(name, Operation::exits), kvms(system, RESTART));
-        }
-        if system == System::Kvm {
-            for name in ["perfctr/read-own-1", "perfctr/read-own-4"] {
-                add(name, "exits to the VMM", 0.0, 2, of(name, Operation::user_exits), None);
-            }
-        }
-        for (interface, title) in [("accuracy/perfctr-", "perfctr"), ("accuracy/perf-", "perf")] {
-            // Perf does not see what KVM executes, which the table of accuracy shows.
-            let seen = |name: &str| system != System::Perf || !name.ends_with("/user/emulated");
-            let counts = measured.counts.iter().filter(|c| c.name.starts_with(interface) && seen(&c.name));
-            let worst = counts.max_by_key(|counted| counted.error().unsigned_abs());
-            let title = format!("user instructions by {title}");
-            let error = worst.map(|counted| counted.error().unsigned_abs() as f64);
-            let cause = worst.map(|counted| format!("{} is {} off", counted.name, counted.error()));
-            add(&title, "error of the worst count", 0.0, 0, error, cause);
-        }
-        let name = "perfctr/overflow-to-signal";
-        let own = |value: fn(&Operation) -> Option<f64>| Some(of(name, value)? - of("period/nobody", value)?);
-        add(
-            name,
-            "exits beyond those of the loop",
-            2.0,
-            2,
-            own(Operation::exits),
-            kvms(system, KVM_OVERFLOW),
-        );
-        add(
-            name,
-            "instructions of the host beyond those of the loop",
-            OVERFLOW,
-            0,
-            own(Operation::host_instructions),
-            kvms(system, KVM_OVERFLOW).or_else(|| of_an_overflow(measured, name)),
-        );
+        let mut of = OfSystem { measured, aims: &mut aims };
+        of.switches();
+        of.calls();
+        of.counts();
+        of.overflows();
     }
     let perfvisor = |start: &&Start| start.vmm == System::Perf.title();
-    if let Some(start) = results.starts.iter().find(perfvisor) {
-        let Start { null_guest, linux, .. } = start;
-        let mut add =
-            |what: &str, limit, cause: Option<&str>, of: &Result<Spent, String>, value: fn(&Spent) -> f64| {
-                let aim = format!("{}, start: {what}", start.vmm);
-                let measured = of.as_ref().map(value).map_err(String::clone);
-                let cause = cause.map(str::to_owned);
-                aims.push(Aim { aim, limit, measured, cause, digits: 0 });
-            };
-        let instructions = |spent: &Spent| spent.host.user + spent.host.kernel;
-        add("instructions of the host, null guest", 3.3e6, None, null_guest, instructions);
-        let bzimage = "instructions of the host, bzImage to its first program";
-        add(bzimage, 16e6, Some(BZIMAGE), linux, instructions);
-        let exits = "exits to the VMM, bzImage to its first program";
-        add(exits, 245.0, None, linux, |spent| spent.host.user_exits);
-        // 3.1 MB of 2^20 bytes: what is to be matched was read in /proc/PID/smaps, and rounded.
-        add("kB of 1024 bytes beyond guest RAM (PSS)", 3174.0, Some(PSS), linux, |spent| {
-            spent.pss as f64 / 1024.0
-        });
-        let anonymous = "kB of 1024 bytes of it anonymous";
-        add(anonymous, 250.0, Some(ANONYMOUS), linux, |spent| spent.anonymous as f64 / 1024.0);
-    }
+    aims.extend(results.starts.iter().find(perfvisor).into_iter().flat_map(of_a_start));
     aims
+}
+
+/// What is compared with a limit.
+struct Figure<'a> {
+    operation: &'a str,
+    what: &'a str,
+    limit: f64,
+    digits: usize,
+    value: Option<f64>,
+}
+
+/// Collects the aims of one system.
+struct OfSystem<'a> {
+    measured: &'a Measured,
+    aims: &'a mut Vec<Aim>,
+}
+
+impl OfSystem<'_> {
+    fn add(&mut self, figure: Figure<'_>, cause: Option<String>) {
+        let Figure { operation, what, limit, digits, value } = figure;
+        if let Some(measured) = value.map(Ok).or_else(|| self.measured.reason(operation).map(Err)) {
+            let aim = format!("{}, {operation}: {what}", self.measured.system.title());
+            self.aims.push(Aim { aim, limit, measured, cause, digits });
+        }
+    }
+
+    fn of(&self, name: &str, value: fn(&Operation) -> Option<f64>) -> Option<f64> {
+        self.measured.of(name).and_then(value)
+    }
+
+    fn exits(&mut self, operation: &str, cause: &str) {
+        let value = self.of(operation, Operation::exits);
+        let figure = Figure { operation, what: "exits", limit: 1.0, digits: 2, value };
+        self.add(figure, kvms(self.measured.system, cause));
+    }
+
+    /// Where KVM has the counters, nothing is the VMM's.
+    fn exits_to_the_vmm(&mut self, operation: &str) {
+        if self.measured.system == System::Kvm {
+            let value = self.of(operation, Operation::user_exits);
+            self.add(Figure { operation, what: "exits to the VMM", limit: 0.0, digits: 2, value }, None);
+        }
+    }
+
+    fn switches(&mut self) {
+        let nobody = self.of("switch/nobody", Operation::host_instructions);
+        for operation in ["switch/perfctr-1", "switch/perfctr-2", "switch/perfctr-4"] {
+            let switch = self.of(operation, Operation::host_instructions);
+            let value = switch.zip(nobody).map(|(switch, nobody)| switch - nobody);
+            let what = "instructions of the host beyond those of switch/nobody";
+            let cause = kvms(self.measured.system, RDPMC).or_else(|| of_a_switch(self.measured, operation));
+            self.add(Figure { operation, what, limit: SWITCH, digits: 0, value }, cause);
+            self.exits(operation, RDPMC);
+            self.exits_to_the_vmm(operation);
+        }
+    }
+
+    fn calls(&mut self) {
+        let reads = ["perfctr/read-own-1", "perfctr/read-own-4"];
+        for operation in reads.into_iter().chain(["perfctr/control-1", "perfctr/control-4"]) {
+            self.exits(operation, RESTART);
+        }
+        for operation in reads {
+            self.exits_to_the_vmm(operation);
+        }
+    }
+
+    fn counts(&mut self) {
+        for (interface, title) in [("accuracy/perfctr-", "perfctr"), ("accuracy/perf-", "perf")] {
+            // Perf does not see what KVM executes, which the table of accuracy shows.
+            let system = self.measured.system;
+            let seen = |name: &str| system != System::Perf || !name.ends_with("/user/emulated");
+            let counts = self.measured.counts.iter();
+            let counts = counts.filter(|c| c.name.starts_with(interface) && seen(&c.name));
+            let worst = counts.max_by_key(|counted| counted.error().unsigned_abs());
+            let value = worst.map(|counted| counted.error().unsigned_abs() as f64);
+            let cause = worst.map(|counted| format!("{} is {} off", counted.name, counted.error()));
+            let operation = &format!("user instructions by {title}");
+            let what = "error of the worst count";
+            self.add(Figure { operation, what, limit: 0.0, digits: 0, value }, cause);
+        }
+    }
+
+    fn overflows(&mut self) {
+        let operation = "perfctr/overflow-to-signal";
+        let own = |value| Some(self.of(operation, value)? - self.of("period/nobody", value)?);
+        let (exits, instructions) = (own(Operation::exits), own(Operation::host_instructions));
+        let cause = kvms(self.measured.system, KVM_OVERFLOW);
+        let what = "exits beyond those of the loop";
+        self.add(Figure { operation, what, limit: 2.0, digits: 2, value: exits }, cause.clone());
+        let what = "instructions of the host beyond those of the loop";
+        let cause = cause.or_else(|| of_an_overflow(self.measured, operation));
+        self.add(Figure { operation, what, limit: OVERFLOW, digits: 0, value: instructions }, cause);
+    }
+}
+
+fn of_a_start(start: &Start) -> Vec<Aim> {
+    let Start { vmm, null_guest, linux, .. } = start;
+    let aim =
+        |what: &str, limit, cause: Option<&str>, of: &Result<Spent, String>, value: fn(&Spent) -> f64| {
+            let aim = format!("{vmm}, start: {what}");
+            let measured = of.as_ref().map(value).map_err(String::clone);
+            Aim { aim, limit, measured, cause: cause.map(str::to_owned), digits: 0 }
+        };
+    let instructions = |spent: &Spent| spent.host.user + spent.host.kernel;
+    let bzimage = "instructions of the host, bzImage to its first program";
+    let exits = "exits to the VMM, bzImage to its first program";
+    let kilobytes = "kB of 1024 bytes beyond guest RAM (PSS)";
+    let anonymous = "kB of 1024 bytes of it anonymous";
+    vec![
+        aim("instructions of the host, null guest", 3.3e6, None, null_guest, instructions),
+        aim(bzimage, 16e6, Some(BZIMAGE), linux, instructions),
+        aim(exits, 245.0, None, linux, |spent| spent.host.user_exits),
+        // 3.1 MB of 2^20 bytes: what is to be matched was read in /proc/PID/smaps, and rounded.
+        aim(kilobytes, 3174.0, Some(PSS), linux, |spent| spent.pss as f64 / 1024.0),
+        aim(anonymous, 250.0, Some(ANONYMOUS), linux, |spent| spent.anonymous as f64 / 1024.0),
+    ]
 }
 
 /// Where the guest has KVM's own counters.

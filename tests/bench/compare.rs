@@ -94,61 +94,14 @@ type Value = fn(&Operation) -> Option<f64>;
 /// All tables of these results.
 pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     let columns = columns(results);
-    let titles: Vec<String> = columns.iter().map(|(_, _, title)| title.clone()).collect();
-    let of_operations = |title: &str, digits, side, value: Value| Grid {
-        title: title.to_owned(),
-        columns: titles.clone(),
-        rows: ROWS
-            .iter()
-            .map(|(name, perfctr, perf)| {
-                let values = columns.iter().map(|(system, interface, _)| {
-                    let operation = match interface {
-                        Interface::Perfctr => *perfctr,
-                        Interface::Perf => *perf,
-                        Interface::Nothing => perfctr.filter(|name| name.ends_with("/nobody")),
-                    };
-                    cell(results.measured(*system), operation, side, value)
-                });
-                ((*name).to_owned(), values.collect())
-            })
-            .collect(),
-        digits,
-        signed: false,
-        note: "",
-    };
-    let of_registers = |title: &str, digits, value: Value| Grid {
-        title: title.to_owned(),
-        columns: results.systems.iter().map(|measured| measured.system.title().to_owned()).collect(),
-        rows: REGISTERS
-            .iter()
-            .map(|(name, operation)| {
-                let values = results
-                    .systems
-                    .iter()
-                    .map(|measured| cell(Some(measured), Some(operation), Side::Host, value));
-                ((*name).to_owned(), values.collect())
-            })
-            .collect(),
-        digits,
-        signed: false,
-        note: "",
-    };
+    let operations = |title, digits, side, value| operations(results, &columns, title, digits, side, value);
     let mut grids = vec![
-        of_operations("Instructions of the host, per operation", 0, Side::Host, Operation::host_instructions),
-        of_operations(
-            "Instructions of the guest, per operation",
-            0,
-            Side::Guest,
-            Operation::guest_instructions,
-        ),
-        of_operations("Exits, per operation", 2, Side::Host, Operation::exits),
-        of_operations("Exits to the VMM, per operation", 2, Side::Host, Operation::user_exits),
-        of_registers(
-            "Registers of the guest's PMU: instructions of the host, per access",
-            0,
-            Operation::host_instructions,
-        ),
-        of_registers("Registers of the guest's PMU: exits, per access", 2, Operation::exits),
+        operations("Instructions of the host, per operation", 0, Side::Host, Operation::host_instructions),
+        operations("Instructions of the guest, per operation", 0, Side::Guest, Operation::guest_instructions),
+        operations("Exits, per operation", 2, Side::Host, Operation::exits),
+        operations("Exits to the VMM, per operation", 2, Side::Host, Operation::user_exits),
+        registers(results, "instructions of the host, per access", 0, Operation::host_instructions),
+        registers(results, "exits, per access", 2, Operation::exits),
     ];
     grids.push(overhead(results, &columns));
     grids.extend(results.systems.iter().map(accuracy::known));
@@ -157,6 +110,53 @@ pub(crate) fn grids(results: &Results) -> Vec<Grid> {
     grids.extend(sizes::starts(&results.starts));
     grids.extend(sizes::scale(results));
     grids.into_iter().map(Grid::trimmed).filter(|grid| !grid.rows.is_empty()).collect()
+}
+
+/// One row for each operation.
+fn operations(
+    results: &Results,
+    columns: &[(System, Interface, String)],
+    title: &str,
+    digits: usize,
+    side: Side,
+    value: Value,
+) -> Grid {
+    let row = |(name, perfctr, perf): &(&str, Option<&str>, Option<&str>)| {
+        let values = columns.iter().map(|(system, interface, _)| {
+            let operation = match interface {
+                Interface::Perfctr => *perfctr,
+                Interface::Perf => *perf,
+                Interface::Nothing => perfctr.filter(|name| name.ends_with("/nobody")),
+            };
+            cell(results.measured(*system), operation, side, value)
+        });
+        ((*name).to_owned(), values.collect())
+    };
+    Grid {
+        title: title.to_owned(),
+        columns: columns.iter().map(|(_, _, title)| title.clone()).collect(),
+        rows: ROWS.iter().map(row).collect(),
+        digits,
+        signed: false,
+        note: "",
+    }
+}
+
+/// One row for each access to a register.
+fn registers(results: &Results, what: &str, digits: usize, value: Value) -> Grid {
+    let row = |(name, operation): &(&str, &str)| {
+        let measured = results.systems.iter();
+        let values = measured.map(|measured| cell(Some(measured), Some(operation), Side::Host, value));
+        ((*name).to_owned(), values.collect())
+    };
+    Grid {
+        title: format!("Registers of the guest's PMU: {what}"),
+        columns: results.systems.iter().map(|measured| measured.system.title().to_owned()).collect(),
+        rows: REGISTERS.iter().map(row).collect(),
+        digits,
+        signed: false,
+        note: "",
+    }
 }
 
 fn cell(measured: Option<&Measured>, operation: Option<&str>, side: Side, value: Value) -> Cell {

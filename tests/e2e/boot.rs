@@ -5,7 +5,7 @@
 
 mod script;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,14 +15,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use images::layout::Layout;
+use images::process::Guarded;
 
 use self::script::Mark;
 use crate::case::{Case, Evidence, Waiting};
-use crate::cases::{dump_of_gone, library, older, pmctest};
+use crate::cases::{dump_of_gone, pmctest};
 use crate::dump::Dump;
 use crate::guests::Guest;
-use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Guarded, tail};
+use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, tail};
 use crate::summary;
 
 /// What is known when a guest has ended.
@@ -134,27 +134,17 @@ fn arguments(guest: &Guest, script: &Path, report: &Path) -> Result<Vec<String>>
     if !guest.append.is_empty() {
         arguments.extend(["--append", guest.append].map(str::to_owned));
     }
-    arguments.extend(guest.options.iter().map(|option| (*option).to_owned()));
     arguments.extend(["--report".to_owned(), report.display().to_string()]);
     arguments.extend(copy(env!("CARGO_BIN_EXE_spin"), "/bin/spin"));
-    let layout = Layout::open()?;
-    if guest.cases.iter().any(|case| case.name == older::CASE.name) {
-        let programs = layout.older_programs();
-        let programs = programs
-            .context("older programs are not there; run `cargo xtask test images`, which makes them")?;
-        for name in older::PROGRAMS {
-            arguments.extend(copy(&programs.join(name).display().to_string(), &format!("/bin/{name}")));
-        }
-    }
-    if guest.cases.iter().any(|case| case.name == library::CASE.name) {
-        for (program, place) in library::programs().context("the library's examples")? {
-            arguments.extend(copy(&program.display().to_string(), &place));
-        }
-    }
     arguments.extend(copy(env!("CARGO_BIN_EXE_pmctest"), "/bin/pmctest"));
-    if guest.has_perf {
-        let perf = layout.perf().with_context(|| format!("perf is not there; {}", layout.remedy()))?;
-        arguments.extend(copy(&perf.display().to_string(), "/usr/bin/perf"));
+    let mut copied = BTreeSet::new();
+    for case in guest.cases {
+        for (from, to) in (case.copies)().with_context(|| format!("files of case '{}'", case.name))? {
+            // Several cases may bring the same.
+            if copied.insert(to.clone()) {
+                arguments.extend(copy(&from.display().to_string(), &to));
+            }
+        }
     }
     arguments.extend(copy(&script.display().to_string(), "/root/cases.sh"));
     arguments.extend(["--", "sh", "/root/cases.sh"].map(str::to_owned));

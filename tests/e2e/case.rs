@@ -1,6 +1,7 @@
 //! What a case is made of.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
@@ -13,6 +14,8 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// How long the guest half may take, waiting for the host half included.
     pub(crate) limit: Duration,
+    /// Files of this machine that it brings, and their places in the guest. `spin` and `pmctest` are in each guest.
+    pub(crate) copies: fn() -> Result<Vec<Copied>>,
     /// The guest half: a script for busybox sh. Its output and errors are the case's output; its input is empty.
     /// `ask QUESTION` waits until the host half has seen to QUESTION.
     pub(crate) guest: fn(&Setting) -> String,
@@ -35,6 +38,14 @@ pub(crate) type Check = Box<dyn Fn(&Evidence) -> Result<()> + Send + Sync>;
 /// The single test of a case that has one.
 pub(crate) fn single(check: fn(&Evidence) -> Result<()>) -> Vec<Test> {
     vec![Test { name: String::new(), check: Box::new(check) }]
+}
+
+/// A file of this machine, and its place in a guest.
+pub(crate) type Copied = (PathBuf, String);
+
+/// For cases that bring nothing.
+pub(crate) fn no_copies() -> Result<Vec<Copied>> {
+    Ok(Vec::new())
 }
 
 /// For cases that ask nothing.

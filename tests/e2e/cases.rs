@@ -6,7 +6,6 @@ pub(crate) mod kvm;
 pub(crate) mod library;
 pub(crate) mod long_runs;
 pub(crate) mod older;
-pub(crate) mod older_door;
 pub(crate) mod perf;
 pub(crate) mod perfex;
 pub(crate) mod pmctest;

@@ -65,18 +65,9 @@ pub(crate) struct Pmu {
     pub(crate) others: u64,
     pub(crate) lost: u64,
     source: String,
-    #[serde(default)]
-    pub(crate) door: Door,
     /// By the source `module` only.
     #[serde(default)]
     pub(crate) hardware: Option<Hardware>,
-}
-
-/// Operations at the perfctr door.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct Door {
-    pub(crate) update_control: u64,
-    pub(crate) control: u64,
 }
 
 /// What the host's kernel did for it.

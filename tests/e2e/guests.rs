@@ -8,8 +8,7 @@ use libtest_mimic::Trial;
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
 use crate::cases::{
-    self, dump, exact, kvm, long_runs, older, older_door, perf, perfex, pmctest, side_by_side, statuses,
-    switches,
+    self, dump, exact, kvm, long_runs, older, perf, perfex, pmctest, side_by_side, statuses, switches,
 };
 use crate::{attempt, failed, summary};
 use tests::counts;
@@ -24,12 +23,8 @@ pub(crate) struct Guest {
     pub(crate) pmu: &'static str,
     /// As `--source` has it.
     pub(crate) source: &'static str,
-    /// Whether it has perf, besides pmctest, perfex and `spin`.
-    pub(crate) has_perf: bool,
     /// Words for its kernel.
     pub(crate) append: &'static str,
-    /// More of the command line.
-    pub(crate) options: &'static [&'static str],
     pub(crate) cases: &'static [Case],
     /// After the cases, and what perfvisor's status is to be then.
     pub(crate) last_command: &'static str,
@@ -57,9 +52,7 @@ impl Guest {
             vcpus,
             pmu,
             source,
-            has_perf: true,
             append: "",
-            options: &[],
             cases: perf::CASES,
             last_command: "exit 0",
             status: 0,
@@ -76,9 +69,7 @@ impl Guest {
             vcpus,
             pmu: "auto",
             source: "kvm",
-            has_perf: false,
             append: "",
-            options: &[],
             cases: &[exact::CASE, side_by_side::CASE, kvm::DUMP, cases::library::CASE, kvm::PMCTEST],
             last_command: "exit 0",
             status: 0,
@@ -95,9 +86,7 @@ impl Guest {
             vcpus: 4,
             pmu: "k8",
             source,
-            has_perf: false,
             append: DEBUGGING,
-            options: &[],
             cases: long_runs::CASES,
             last_command: "exit 0",
             status: 0,
@@ -138,16 +127,14 @@ impl Guest {
 /// them (6.12), and preemption wherever it is possible.
 const DEBUGGING: &str = "slub_debug=FZPU kfence.sample_interval=20 preempt=full";
 
-pub(crate) static ALL: [Guest; 14] = [
+pub(crate) static ALL: [Guest; 13] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
         vcpus: 2,
         pmu: "k8",
         source: "perf",
-        has_perf: false,
         append: "",
-        options: &[],
         cases: &[
             exact::CASE,
             side_by_side::CASE,
@@ -169,9 +156,7 @@ pub(crate) static ALL: [Guest; 14] = [
         vcpus: 1,
         pmu: "auto",
         source: "module",
-        has_perf: false,
         append: "",
-        options: &[],
         cases: &[exact::CASE, side_by_side::CASE, switches::CASE],
         last_command: "exit 7",
         status: 7,
@@ -184,27 +169,10 @@ pub(crate) static ALL: [Guest; 14] = [
         vcpus: 2,
         pmu: "k8",
         source: "perf",
-        has_perf: false,
         append: "",
-        options: &[],
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE, older::CASE],
         last_command: "kill -KILL $$",
         status: 128 + 9,
-        only_perfex: false,
-        outcome: OnceLock::new(),
-    },
-    Guest {
-        name: "older-door-6.12",
-        kernel: "6.12",
-        vcpus: 2,
-        pmu: "k8",
-        source: "perf",
-        has_perf: false,
-        append: "",
-        options: &["--door-without", "control,vector"],
-        cases: &[older_door::CASE],
-        last_command: "exit 0",
-        status: 0,
         only_perfex: false,
         outcome: OnceLock::new(),
     },

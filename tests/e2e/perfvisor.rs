@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
+use images::process::Guarded;
 
 use crate::{labs, summary};
 
@@ -138,39 +139,6 @@ pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(
 pub(crate) fn note_retry(stderr: &str) {
     if let Some(line) = stderr.lines().find(|line| line.contains("another one is started")) {
         summary::retried("lab machine", line);
-    }
-}
-
-/// A child that does not outlive its test.
-pub(crate) struct Guarded(pub(crate) Child);
-
-impl Guarded {
-    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
-        command.spawn().map(Self).with_context(|| format!("cannot start {command:?}"))
-    }
-
-    /// Its status, `None` for a signal; an error, and its end, when it takes longer.
-    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<i32>> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(status.code());
-            }
-            if start.elapsed() > limit {
-                self.0.kill()?;
-                self.0.wait()?;
-                bail!("did not end within {} s", limit.as_secs());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // Both fail when it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -5,17 +5,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use images::layout::Layout;
 use images::overlay::CopyRequest;
 use vpmu::ModelChoice;
 
 pub use crate::host::msr_door::MsrDoor;
+pub use crate::host::source::SourceChoice;
 
-use crate::global::Part;
-use crate::global::choice::{CpuList, EventChoice};
-use crate::guest_session::{Terminal, on_terminal};
-use crate::machine::boot::Module;
+use crate::guest_session::Terminal;
+use crate::host_count::Part;
+use crate::host_count::choice::{CpuList, EventChoice};
+use crate::machine::Module;
+use crate::terminal;
 
 /// Launch Linux guests whose virtual CPUs have performance counters that can be trusted.
 #[derive(Debug, Parser)]
@@ -27,6 +29,18 @@ pub struct Cli {
     /// What to do
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// This process's command line: what it says, and how it says it.
+    ///
+    /// # Errors
+    /// It cannot be understood, or asks for help.
+    pub fn read() -> Result<(Self, ArgMatches), clap::Error> {
+        let given = Self::command().try_get_matches()?;
+        let cli = Self::from_arg_matches(&given).map_err(|e| e.format(&mut Self::command()))?;
+        Ok((cli, given))
+    }
 }
 
 /// The commands.
@@ -57,15 +71,6 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-}
-
-/// A part of the perfctr door that a guest driver can do without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DoorPart {
-    /// The operation CONTROL
-    Control,
-    /// Overflow interrupts by a vector, and states that stop at their overflows
-    Vector,
 }
 
 /// What to do with the lab machine.
@@ -115,12 +120,9 @@ pub struct Run {
     /// Whether the guest's own PMU registers work, which its perf uses
     #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
     pub msr_door: MsrDoor,
-    /// Leave parts of the perfctr door out, as an older perfvisor has none of them: for tests of guest drivers
-    #[arg(long, hide = true, value_enum, value_delimiter = ',', value_name = "PART")]
-    pub door_without: Vec<DoorPart>,
     /// Where counts come from
-    #[arg(long, value_enum, default_value_t = Source::Auto)]
-    pub source: Source,
+    #[arg(long, value_enum, default_value_t = SourceChoice::Auto)]
+    pub source: SourceChoice,
     /// Put a host file or directory into the guest, programs with their shared libraries
     #[arg(long = "copy", value_name = "HOSTPATH[:GUESTPATH]")]
     pub copies: Vec<CopyRequest>,
@@ -167,7 +169,7 @@ impl Run {
 
     /// Whether what runs gets a terminal.
     pub fn terminal(&self) -> Terminal {
-        if self.tty || (self.is_shell() && on_terminal()) { Terminal::Yes } else { Terminal::No }
+        if self.tty || (self.is_shell() && terminal::on_terminal()) { Terminal::Yes } else { Terminal::No }
     }
 }
 
@@ -212,20 +214,6 @@ pub enum Format {
     Table,
     /// For programs
     Json,
-}
-
-/// Sources of counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Source {
-    /// The module where it is loaded and counts, else perf; perfvisor doctor says which
-    Auto,
-    /// The host kernel's perf events
-    Perf,
-    /// The kernel module perfctr_host
-    Module,
-    /// KVM's own vPMU, which perfvisor then only shows: the guest programs the host's PMU through KVM and reads it by RDPMC
-    /// without coming back to perfvisor. Counts are as right as KVM's, and dump shows registers, not sums of events
-    Kvm,
 }
 
 /// A guest's PMU.
@@ -281,7 +269,6 @@ impl FromStr for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -123,19 +123,26 @@ fn kvm_table(out: &mut String, index: u8, kvm: &KvmCounters) -> std::fmt::Result
 }
 
 fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
-    let exits = vcpu.exits;
-    if let Some(kvm) = &vcpu.kvm {
-        kvm_table(out, vcpu.index, kvm)?;
-        return writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio);
+    match (&vcpu.kvm, &vcpu.pmu) {
+        (Some(kvm), _) => kvm_table(out, vcpu.index, kvm)?,
+        (None, Some(pmu)) => {
+            event_table(out, vcpu.index, pmu)?;
+            counter_table(out, pmu)?;
+            host_table(out, pmu)?;
+            interface_table(out, pmu)?;
+        }
+        (None, None) => writeln!(out, "\nvCPU {}: no PMU", vcpu.index)?,
     }
-    let Some(pmu) = &vcpu.pmu else {
-        writeln!(out, "\nvCPU {}: no PMU", vcpu.index)?;
-        return writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio);
-    };
+    let exits = vcpu.exits;
+    writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio)
+}
+
+/// What was counted.
+fn event_table(out: &mut String, index: u8, pmu: &vpmu::Snapshot) -> std::fmt::Result {
     writeln!(
         out,
         "\nvCPU {}: {} ({} counters of {} bits), source {}",
-        vcpu.index, pmu.model_name, pmu.counters, pmu.width, pmu.source
+        index, pmu.model_name, pmu.counters, pmu.width, pmu.source
     )?;
     writeln!(out, "  tsc                  {:>19}", pmu.tsc)?;
     for event in &pmu.events {
@@ -148,6 +155,11 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
     if pmu.lost != 0 {
         writeln!(out, "  not counted          {:>19} counter periods", pmu.lost)?;
     }
+    Ok(())
+}
+
+/// What the guest has its counters count now.
+fn counter_table(out: &mut String, pmu: &vpmu::Snapshot) -> std::fmt::Result {
     match &pmu.attached {
         Some(state) => writeln!(out, "  attached   state {:#x}, control {}", state.page, state.id)?,
         None => writeln!(out, "  attached   nothing")?,
@@ -162,6 +174,11 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
             counter.value
         )?;
     }
+    Ok(())
+}
+
+/// What it cost on the host.
+fn host_table(out: &mut String, pmu: &vpmu::Snapshot) -> std::fmt::Result {
     let writes = pmu.writes;
     writeln!(
         out,
@@ -181,7 +198,11 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
         )?;
     }
     let by_kvm = if pmu.counts_emulated { "counted" } else { "not counted (CPUID, HLT and others)" };
-    writeln!(out, "  emulated   instructions by perfvisor {}, counted; by KVM {by_kvm}", pmu.emulated)?;
+    writeln!(out, "  emulated   instructions by perfvisor {}, counted; by KVM {by_kvm}", pmu.emulated)
+}
+
+/// What the guest asked for, and what came of it.
+fn interface_table(out: &mut String, pmu: &vpmu::Snapshot) -> std::fmt::Result {
     let door = pmu.door;
     writeln!(
         out,
@@ -213,5 +234,5 @@ fn vcpu_table(out: &mut String, vcpu: &VcpuDump) -> std::fmt::Result {
     if let Some(refusal) = &pmu.last_refusal {
         writeln!(out, "  refused    {refusal}")?;
     }
-    writeln!(out, "  exits      msr {}, port {}, mmio {}", exits.msr, exits.port, exits.mmio)
+    Ok(())
 }

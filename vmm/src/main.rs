@@ -2,20 +2,19 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use perfvisor::cli::{Cli, Command};
 use perfvisor::command::dispatch;
 use perfvisor::say::say;
 use session::EXIT_OWN_FAILURE;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let (cli, given) = match Cli::read() {
+        Ok(read) => read,
         Err(e) => return refused(&e),
     };
     // Nothing that perfvisor starts needs more than perfvisor has. It fails on no kernel that perfvisor runs on.
     let _ = rustix::thread::set_no_new_privs(true);
-    match dispatch(&cli) {
+    match dispatch(&cli, &given) {
         Ok(code) => code,
         Err(e) => {
             say(format_args!("{e:#}"));

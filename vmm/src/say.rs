@@ -15,7 +15,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::guest_session::reopen;
+use crate::reopen::reopen;
 
 /// How long a message waits for a reader.
 const PATIENCE: Duration = Duration::from_secs(10);

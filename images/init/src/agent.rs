@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use session::sync::echo;
+use session::preamble::echo;
 use session::{
     ByteQueue, Exec, FileOffer, FileReply, GuestReceiver, Hello, Power, ProtocolError, Received, Stream,
     ToGuest, ToHost, VERSION,

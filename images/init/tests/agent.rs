@@ -343,7 +343,7 @@ fn what_a_command_leaves_behind_dies_with_it() {
 #[test]
 fn nonsense_is_answered_and_the_next_session_works() {
     let mut agent = Agent::start();
-    agent.stream.write_all(&session::sync::preamble(&[99; 16])).unwrap();
+    agent.stream.write_all(&session::preamble::preamble(&[99; 16])).unwrap();
     agent.stream.write_all(&[0xee; 5000]).unwrap();
     let seen = agent.run("echo fine");
     assert_eq!((seen.stdout(), seen.code()), ("fine\n", 0));

@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::ByteQueue;
+use crate::byte_queue::ByteQueue;
+use crate::protocol::VERSION;
 
 /// Size of a frame header.
 pub const HEADER_LEN: usize = 8;
@@ -45,7 +46,7 @@ pub enum ProtocolError {
         reason: String,
     },
     /// The agent speaks another version.
-    #[error("the agent in the image speaks session version {theirs}, perfvisor speaks {ours}; rebuild the image", ours = crate::VERSION)]
+    #[error("the agent in the image speaks session version {theirs}, perfvisor speaks {ours}; rebuild the image", ours = VERSION)]
     Version {
         /// The agent's version.
         theirs: u32,

@@ -6,12 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::byte_queue::ByteQueue;
 use crate::frame::{DATA_CHUNK, Decoder, ProtocolError};
 use crate::message::{
     Exec, ExecError, ExitStatus, FileOffer, FileReply, Hello, Power, Stream, ToGuest, ToHost, WinSize,
 };
-use crate::sync::{EchoSearch, Nonce, preamble};
-use crate::{ByteQueue, EXIT_OWN_FAILURE, VERSION};
+use crate::preamble::{Nonce, preamble};
+use crate::protocol::{EXIT_OWN_FAILURE, VERSION};
+use crate::sync::EchoSearch;
 
 /// So much is encoded ahead of what the port takes: enough to keep it busy, little enough that a signal is not
 /// stuck behind it for long.
@@ -155,66 +157,70 @@ impl HostSession {
     }
 
     fn handle(&mut self, message: ToHost) -> Result<(), ProtocolError> {
-        let what = match (message, &self.state) {
-            (ToHost::Log(text), _) => return self.report(Event::Log(text)),
+        match (message, &self.state) {
+            (ToHost::Log(text), _) => self.report(Event::Log(text)),
             (ToHost::Fault(reason), _) => {
                 self.fail(format!("the agent ended the session: {reason}"));
-                return Ok(());
+                Ok(())
             }
             (ToHost::Hello(hello), State::AwaitingHello) => {
                 if hello.version != VERSION {
                     return Err(ProtocolError::Version { theirs: hello.version });
                 }
                 self.report(Event::Ready(hello))?;
-                return self.offer_or_start(0);
+                self.offer_or_start(0)
             }
-            (ToHost::File(FileReply::Have), &State::Offered(index)) => return self.file_done(index, false),
+            (ToHost::File(FileReply::Have), &State::Offered(index)) => self.file_done(index, false),
             (ToHost::File(FileReply::Need), &State::Offered(index)) => {
                 self.state = State::Sending(index, 0);
-                return self.send_file_data();
+                self.send_file_data()
             }
-            (ToHost::File(FileReply::Stored), &State::AwaitingStored(index)) => {
-                return self.file_done(index, true);
-            }
+            (ToHost::File(FileReply::Stored), &State::AwaitingStored(index)) => self.file_done(index, true),
             (
                 ToHost::File(FileReply::Failed(reason)),
                 &(State::Offered(index) | State::Sending(index, _) | State::AwaitingStored(index)),
             ) => {
                 let path = String::from_utf8_lossy(&self.files[index].offer.path.0).into_owned();
                 self.fail(format!("cannot put {path} into the machine: {reason}"));
-                return Ok(());
+                Ok(())
             }
             (ToHost::Started(pid), State::Starting) => {
                 self.state = State::Running;
-                return self.report(Event::Started(pid));
+                self.report(Event::Started(pid))
             }
             (ToHost::ExecError(error), State::Starting) => {
                 self.finish(Outcome::NotStarted(error));
-                return Ok(());
+                Ok(())
             }
-            (ToHost::Output(stream, data), State::Running) => {
-                return self.report(Event::Output(stream, data));
-            }
+            (ToHost::Output(stream, data), State::Running) => self.report(Event::Output(stream, data)),
             (ToHost::StdinCredit(credit), State::Starting | State::Running) => {
                 self.stdin_credit = self.stdin_credit.saturating_add(credit as usize);
-                return Ok(());
+                Ok(())
             }
             (ToHost::StdinClosed, State::Running) => {
                 self.stdin_open = false;
-                return Ok(());
+                Ok(())
             }
             (ToHost::Exit(status), State::Running) => {
                 self.finish(Outcome::Exited(status));
-                return Ok(());
+                Ok(())
             }
-            (ToHost::Hello(_), _) => "greeting",
-            (ToHost::File(_), _) => "answer about a file",
-            (ToHost::Started(_) | ToHost::ExecError(_), _) => "start of a command",
-            (ToHost::Output(..), _) => "output",
-            (ToHost::StdinCredit(_) | ToHost::StdinClosed, _) => "word about input",
-            (ToHost::Exit(_), _) => "exit status",
+            (message, _) => Err(self.unexpected(&message)),
+        }
+    }
+
+    fn unexpected(&self, message: &ToHost) -> ProtocolError {
+        let what = match message {
+            ToHost::Log(_) => "message",
+            ToHost::Fault(_) => "fault",
+            ToHost::Hello(_) => "greeting",
+            ToHost::File(_) => "answer about a file",
+            ToHost::Started(_) | ToHost::ExecError(_) => "start of a command",
+            ToHost::Output(..) => "output",
+            ToHost::StdinCredit(_) | ToHost::StdinClosed => "word about input",
+            ToHost::Exit(_) => "exit status",
         };
-        Err(ProtocolError::Unexpected { what, state: self.state.name() })
+        ProtocolError::Unexpected { what, state: self.state.name() }
     }
 
     fn report(&mut self, event: Event) -> Result<(), ProtocolError> {
@@ -382,7 +388,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sync::echo;
+    use crate::preamble::echo;
 
     const NONCE: Nonce = [5; 16];
 

@@ -16,6 +16,8 @@ pub mod byte_queue;
 pub mod frame;
 pub mod host;
 pub mod message;
+pub mod preamble;
+mod protocol;
 pub mod sync;
 
 pub use byte_queue::ByteQueue;
@@ -25,10 +27,6 @@ pub use message::{
     ByteString, Exec, ExecError, ExitStatus, FileOffer, FileReply, Hello, Power, Stream, ToGuest, ToHost,
     WinSize,
 };
-pub use sync::{GuestReceiver, NONCE_LEN, Nonce, Received};
-
-/// Spoken version; the agent names its own in [`Hello`], and the host refuses another.
-pub const VERSION: u32 = 1;
-
-/// Exit status of perfvisor's own failures.
-pub const EXIT_OWN_FAILURE: u8 = 125;
+pub use preamble::{NONCE_LEN, Nonce};
+pub use protocol::{EXIT_OWN_FAILURE, VERSION};
+pub use sync::{GuestReceiver, Received};

@@ -4,9 +4,10 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::byte_queue::ByteQueue;
 use crate::frame::{DATA_CHUNK, Frame, ProtocolError, put_frame};
-use crate::sync::split_at_magic;
-use crate::{ByteQueue, EXIT_OWN_FAILURE};
+use crate::preamble::split_at_magic;
+use crate::protocol::EXIT_OWN_FAILURE;
 
 mod kind {
     pub(super) const PUT_FILE: u8 = 0x01;

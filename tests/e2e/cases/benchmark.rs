@@ -4,9 +4,10 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use images::process::Guarded;
 use serde_json::Value;
 
-use crate::perfvisor::{BOOT_LIMIT, Guarded, program};
+use crate::perfvisor::{BOOT_LIMIT, program};
 use crate::{labs, summary};
 
 pub(super) fn costs() -> Result<()> {

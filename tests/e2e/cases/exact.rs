@@ -9,10 +9,11 @@ use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::INSTRUCTIONS_PER_EMULATED_ROUND;
 
 use super::{PERFEX, differ_exactly};
-use crate::case::{Case, Evidence, Setting, nothing_asked, single};
+use crate::case::{Case, Evidence, Setting, no_copies, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "exact",
+    copies: no_copies,
     limit: Duration::from_secs(120),
     guest,
     answer: nothing_asked,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use images::layout::Layout;
-use images::process::Program;
+use images::process::{Guarded, Program};
 use images::series::DEFAULT;
 use tempfile::TempDir;
 use tests::counts;
@@ -16,7 +16,7 @@ use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use super::test_kernel;
 use crate::dump::Dump;
-use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, Guarded, RUN_FAILED};
+use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, RUN_FAILED};
 
 /// `tests/lab/module/module.c`, compiled.
 pub(super) fn program(folder: &TempDir) -> Result<Vec<u8>> {
@@ -215,7 +215,7 @@ pub(super) fn intel() -> Result<()> {
     const SCRIPT: &str = "insmod /root/entries.ko && insmod /root/perfctr_host.ko || exit 1\n\
          module entries || exit 1\n\
          echo @; spin --seconds 3600 &\n\
-         sleep 2\n\
+         until pidof spin > /dev/null; do sleep 0.1; done\n\
          for part in all host guests; do\n\
              perfvisor dump --host --event instructions:u --event branches:u --of $part --format json || exit 1\n\
          done\n\

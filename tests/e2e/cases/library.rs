@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use tests::workload::INSTRUCTIONS_PER_ITERATION;
 
 use crate::answers::{self, Answers};
-use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::case::{Case, Copied, Evidence, Setting, Test, nothing_asked};
 
 pub(crate) const CASE: Case =
-    Case { name: "library", limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
+    Case { name: "library", copies, limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
 
 const SHORT: &str = "000000123456";
 const LONGER: &str = "000001123456";
@@ -32,8 +32,12 @@ const EXAMPLES: [(&str, &str); 9] = [
     ("rust-other_process", "$pid 1"),
 ];
 
+fn copies() -> Result<Vec<Copied>> {
+    programs().context("the library's examples")
+}
+
 /// Builds the libraries as the C library's front page says, and the examples. What they are to be called in the guest.
-pub(crate) fn programs() -> Result<Vec<(PathBuf, String)>> {
+fn programs() -> Result<Vec<Copied>> {
     let libraries = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver/libvperfctr");
     // The folder of the library's own test of them, which is a step before.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::pmctest;
-use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::case::{Case, Evidence, Setting, Test, no_copies, nothing_asked};
 
 /// Many threads end their turns after the time is up.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -13,6 +13,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "stress",
+        copies: no_copies,
         limit: LIMIT,
         guest: |setting: &Setting| pmctest::command(setting, &["--stress", "30"]),
         answer: nothing_asked,
@@ -20,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         name: "fuzz",
+        copies: no_copies,
         limit: LIMIT,
         guest: |setting: &Setting| pmctest::command(setting, &["--fuzz", "60"]),
         answer: nothing_asked,
@@ -28,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     // The guests of all checks count with perf; here is one with the module.
     Case {
         name: "trust",
+        copies: no_copies,
         limit: LIMIT,
         guest: |_: &Setting| "pmctest trust".to_owned(),
         answer: nothing_asked,

@@ -4,19 +4,26 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use images::layout::Layout;
 
 use tests::counts::Counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::{PERFEX, differ_exactly};
 use crate::answers::{self, Answers};
-use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::case::{Case, Copied, Evidence, Setting, Test, nothing_asked};
 
-pub(crate) const CASE: Case =
-    Case { name: "older-programs", limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
+pub(crate) const CASE: Case = Case {
+    name: "older-programs",
+    copies,
+    limit: Duration::from_secs(120),
+    guest,
+    answer: nothing_asked,
+    tests,
+};
 
-/// In `images::older`'s folder, which is copied to `/bin`.
-pub(crate) const PROGRAMS: [&str; 12] = [
+/// In `images::older`'s folder.
+const PROGRAMS: [&str; 12] = [
     "perfctr-self",
     "perfctr-signal",
     "perfctr-perfex",
@@ -48,6 +55,13 @@ fn guest(_: &Setting) -> String {
         _ => name.to_owned(),
     };
     answers::script(PROGRAMS.into_iter().map(|name| (name, line(name))))
+}
+
+fn copies() -> Result<Vec<Copied>> {
+    let programs = Layout::open()?.older_programs();
+    let programs =
+        programs.context("older programs are not there; run `cargo xtask test images`, which makes them")?;
+    Ok(PROGRAMS.map(|name| (programs.join(name), format!("/bin/{name}"))).to_vec())
 }
 
 type Check = fn(&Evidence, &str) -> Result<()>;

@@ -13,14 +13,10 @@ pub(crate) mod together;
 
 mod family;
 mod printed;
+mod programs;
 
 use crate::case::Case;
 
 /// What every family goes through, in this order.
 pub(crate) const CASES: &[Case] =
     &[driver::CASE, stat::CASE, together::CASE, record::CASE, kernel::CASE, overflows::CASE, messages::CASE];
-
-/// `spin` with arguments that always have the same form.
-fn spin(iterations: u64) -> String {
-    format!("spin {iterations:012}")
-}

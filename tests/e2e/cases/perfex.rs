@@ -10,10 +10,16 @@ use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use crate::answers::{self, Answers};
-use crate::case::{Case, Setting, Test, nothing_asked};
+use crate::case::{Case, Setting, Test, no_copies, nothing_asked};
 
-pub(crate) const CASE: Case =
-    Case { name: "perfex-counts", limit: Duration::from_secs(120), guest, answer: nothing_asked, tests };
+pub(crate) const CASE: Case = Case {
+    name: "perfex-counts",
+    copies: no_copies,
+    limit: Duration::from_secs(120),
+    guest,
+    answer: nothing_asked,
+    tests,
+};
 
 /// The program whose counts are compared.
 const SPIN: &str = "spin 000000123456";
@@ -72,14 +78,21 @@ fn family(children: [&str; 2]) -> String {
     format!("perfex --inherit --format json -e instructions:u,branches:u@3 {spin}")
 }
 
+/// Numbers of the system calls in which the program waits for its input, and perfex for the program's end.
+const READ: i64 = libc::SYS_read;
+const POLL: i64 = libc::SYS_poll;
+const PPOLL: i64 = libc::SYS_ppoll;
+
 /// A program that waits in a system call, is counted from there, and goes on to its end.
 fn attached(iterations: &str) -> String {
     let perfex = "perfex --format json -o /tmp/attached.json -e instructions:u,branches:u@3 -p $pid";
     format!(
         "rm -f /tmp/go; mkfifo /tmp/go; spin {iterations} --wait < /tmp/go & pid=$!\n\
-         exec 5> /tmp/go; sleep 0.5\n\
+         exec 5> /tmp/go\n\
+         until grep -q '^{READ} ' /proc/$pid/syscall; do sleep 0.05; done\n\
          {perfex} 5>&- & perfex=$!\n\
-         sleep 1; exec 5>&-\n\
+         until grep -q -e '^{POLL} ' -e '^{PPOLL} ' /proc/$perfex/syscall; do sleep 0.05; done\n\
+         exec 5>&-\n\
          wait $perfex; status=$?; wait $pid; cat /tmp/attached.json; (exit $status)"
     )
 }

@@ -6,11 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::case::{Case, Evidence, Setting, Test, no_copies, nothing_asked};
 use crate::perfvisor::tail;
 
-pub(crate) const CASE: Case =
-    Case { name: "pmctest", limit: Duration::from_secs(800), guest, answer: nothing_asked, tests };
+pub(crate) const CASE: Case = Case {
+    name: "pmctest",
+    copies: no_copies,
+    limit: Duration::from_secs(800),
+    guest,
+    answer: nothing_asked,
+    tests,
+};
 
 fn guest(setting: &Setting) -> String {
     command(setting, &[])

@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use images::process::Guarded;
 
-use crate::perfvisor::{self, BOOT_LIMIT, Guarded, RUN_FAILED};
+use crate::perfvisor::{self, BOOT_LIMIT, RUN_FAILED};
 
 /// The command switches the machine off under itself: there is no status of its to pass on.
 pub(super) fn off_by_the_command() -> Result<()> {

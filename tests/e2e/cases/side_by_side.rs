@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{PERFEX, differ_exactly};
-use crate::case::{Case, Evidence, Setting, nothing_asked, single};
+use crate::case::{Case, Evidence, Setting, no_copies, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "side-by-side",
+    copies: no_copies,
     limit: Duration::from_secs(180),
     guest,
     answer: nothing_asked,

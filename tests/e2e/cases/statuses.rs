@@ -4,10 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::case::{Case, Evidence, Setting, Test, nothing_asked};
+use crate::case::{Case, Evidence, Setting, Test, no_copies, nothing_asked};
 
-pub(crate) const CASE: Case =
-    Case { name: "perfex", limit: Duration::from_secs(60), guest, answer: nothing_asked, tests };
+pub(crate) const CASE: Case = Case {
+    name: "perfex",
+    copies: no_copies,
+    limit: Duration::from_secs(60),
+    guest,
+    answer: nothing_asked,
+    tests,
+};
 
 /// A command line, the status it is to end with, and what is to be in its output.
 struct Expected {

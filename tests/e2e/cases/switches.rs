@@ -6,13 +6,19 @@ use anyhow::{Context, Result, ensure};
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
 use super::dump::{self, RUNNING};
-use crate::case::{Case, Evidence, Setting, Waiting, single};
+use crate::case::{Case, Evidence, Setting, Waiting, no_copies, single};
 use crate::confinement;
 use crate::dump::{Dump, Hardware};
 use crate::perfvisor::{self, COMMAND_LIMIT};
 
-pub(crate) const CASE: Case =
-    Case { name: "switches", limit: Duration::from_secs(300), guest, answer, tests: || single(host) };
+pub(crate) const CASE: Case = Case {
+    name: "switches",
+    copies: no_copies,
+    limit: Duration::from_secs(300),
+    guest,
+    answer,
+    tests: || single(host),
+};
 
 /// Keeps the machine's threads on one CPU of the lab, and disturbs them there for a second or two: `crowd CPU MACHINE`.
 const CROWD: &str = "for command in /proc/[0-9]*/cmdline; do\n\

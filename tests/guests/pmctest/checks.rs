@@ -2,13 +2,12 @@
 
 pub(crate) mod calls;
 mod children;
-mod control;
 mod door;
 mod exact;
 mod family;
 pub(crate) mod file;
 mod forbidden;
-mod global;
+mod global_mode;
 mod info;
 pub(crate) mod inherit;
 mod ioctl;
@@ -33,6 +32,7 @@ mod trust;
 mod trust_native;
 mod trust_rdpmc;
 pub(crate) mod unprivileged;
+mod vperfctr_control;
 
 use anyhow::{Result, bail};
 
@@ -42,7 +42,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     [
         info::CHECKS,
         calls::CHECKS,
-        control::CHECKS,
+        vperfctr_control::CHECKS,
         pointers::CHECKS,
         mapping::CHECKS,
         sequence::CHECKS,
@@ -60,7 +60,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         permission::CHECKS,
         nmi::CHECKS,
         thirty_two::CHECKS,
-        global::CHECKS,
+        global_mode::CHECKS,
         setuid::CHECKS,
         leak::CHECKS,
         door::CHECKS,

@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 use kvm_ioctls::Kvm;
 use session::EXIT_OWN_FAILURE;
 
+use super::confine::{confine, confinement};
 use super::main_loop::{event_manager, lock};
-use super::run::{self, confine, create, finish, subject, write_report};
+use super::run::{self, create, finish, subject, write_report};
 use crate::cli::Run;
 use crate::confinement::Confinement;
-use crate::control::Subject;
-use crate::devices::ports::Stop;
+use crate::control_socket::Subject;
+use crate::devices::stop::Stop;
 use crate::guest_session::{Caught, Signals};
-use crate::machine::boot::{Initrd, Module};
-use crate::machine::{Config, Machine};
+use crate::machine::{Config, Initrd, Machine, Module};
 use crate::registry::{self, Claim};
 use crate::say::say;
 
@@ -35,7 +35,7 @@ pub(super) fn run(options: &Run) -> Result<u8> {
     let report = options.report.as_deref().map(|path| create("report", path)).transpose()?;
     let signals = Arc::new(Mutex::new(Signals::new().context("cannot watch for signals")?));
 
-    config.confinement = run::confinement(options, &source)?;
+    config.confinement = confinement(options, &source)?;
     let machine = Machine::new(&kvm, &config, Some(console), source.vcpus())?;
     let subject = subject(&claim, &machine, &config.confinement);
     let status = supervise(options, &machine, &claim, &subject, &signals)?;

@@ -1,6 +1,7 @@
 //! `perfvisor doctor`: what this host can do, what is missing, and the remedy for each.
 
 mod counters;
+mod finding;
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -10,38 +11,10 @@ use images::layout::Layout;
 use kvm_ioctls::{Cap, Kvm};
 
 use crate::confinement;
-use crate::host::rdpmc::Rdpmc;
+use crate::host::rdpmc_probe::Rdpmc;
 use crate::host::{self, ring0};
 use crate::say::print;
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Good,
-    /// Works, but not as well as it could, or not needed now.
-    Note,
-    /// Guests cannot run here with counters.
-    Missing,
-}
-
-/// One line of the report.
-struct Finding {
-    verdict: Verdict,
-    subject: &'static str,
-    what: String,
-    remedy: Option<String>,
-}
-
-fn finding(verdict: Verdict, subject: &'static str, what: impl Into<String>) -> Finding {
-    Finding { verdict, subject, what: what.into(), remedy: None }
-}
-
-impl Finding {
-    fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
-        self
-    }
-}
+use finding::{Finding, Verdict, finding};
 
 /// Print the report. The exit status is 0 when guests with counters can run on this host itself.
 pub fn doctor() -> Result<ExitCode> {
@@ -117,26 +90,29 @@ fn kvm() -> Vec<Finding> {
     });
     findings.push(rdpmc(&kvm));
     findings.push(source_kvm(&kvm));
-    findings.push(match ring0::speed(&kvm, u64::MAX) {
+    findings.push(guest_kernel_code(&kvm));
+    findings
+}
+
+fn guest_kernel_code(kvm: &Kvm) -> Finding {
+    const SUBJECT: &str = "guest kernel code";
+    match ring0::speed(kvm, u64::MAX) {
         Ok(speed) if speed >= host::SLOWEST => finding(
             Verdict::Good,
-            "guest kernel code",
+            SUBJECT,
             format!("{:.0} million instructions a second", speed as f64 / 1e6),
         ),
         Ok(speed) => finding(
             Verdict::Missing,
-            "guest kernel code",
+            SUBJECT,
             format!(
                 "{:.1} million instructions a second: this KVM emulates ring 0, Linux does not boot on it",
                 speed as f64 / 1e6
             ),
         )
         .remedy("run on a machine whose KVM is not itself emulated"),
-        Err(e) => {
-            finding(Verdict::Missing, "guest kernel code", format!("a small test guest did not run: {e}"))
-        }
-    });
-    findings
+        Err(e) => finding(Verdict::Missing, SUBJECT, format!("a small test guest did not run: {e}")),
+    }
 }
 
 /// An error of the probe says the remedy itself.
@@ -164,7 +140,7 @@ fn rdpmc(kvm: &Kvm) -> Finding {
              as Linux 6.12's does",
         )
     };
-    match host::rdpmc::probe(kvm) {
+    match host::rdpmc_probe::probe(kvm) {
         Ok(Rdpmc::Faults) => finding(
             Verdict::Good,
             SUBJECT,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cli::{Dump, Format};
-use crate::control;
+use crate::control_socket;
 use crate::dump::table;
-use crate::global::{self, choice::EventChoice};
+use crate::host_count::{self, choice::EventChoice};
 use crate::registry;
 use crate::say::print;
 
@@ -24,7 +24,7 @@ pub fn dump(options: &Dump) -> Result<()> {
     if !registry::is_running(&directory, &name) {
         bail!("no machine named '{name}' is running; see 'perfvisor list'");
     }
-    let dump = control::ask_dump(&registry::socket_path(&directory, &name))
+    let dump = control_socket::ask_dump(&registry::socket_path(&directory, &name))
         .with_context(|| format!("machine '{name}'"))?;
     match options.format {
         Format::Table => print(&table(&dump)),
@@ -37,9 +37,9 @@ fn dump_host(options: &Dump) -> Result<()> {
     let usual = EventChoice::usual();
     let events = if options.events.is_empty() { &usual } else { &options.events };
     let interval = Duration::from_secs_f64(options.interval);
-    let dump = global::count(events, options.of, options.cpus.as_ref(), interval)?;
+    let dump = host_count::count(events, options.of, options.cpus.as_ref(), interval)?;
     match options.format {
-        Format::Table => print(&global::table(&dump)),
+        Format::Table => print(&host_count::table(&dump)),
         Format::Json => print(&(serde_json::to_string_pretty(&dump)? + "\n")),
     }
 }

@@ -2,17 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::mem;
+use std::path::Path;
 use std::process::{self, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
+use clap::ArgMatches;
 use images::layout::{CACHE_VARIABLE, LAB_CACHE, Layout};
-use images::overlay::CopyRequest;
-use images::regular_file::RegularFile;
 
-use crate::cli::{Dump, Lab, Pmu, Run};
+use super::sent_to_lab::{self, SentRun, archive, place};
+use crate::cli::{Lab, Run};
 use crate::guest_session::{Command, CopiedFile, Terminal};
 use crate::lab::{self, LabConfig};
 use crate::place::INSIDE_LAB;
@@ -25,8 +24,6 @@ const LAB_TIME: &str = "PERFVISOR_LAB_TIME";
 const PROGRAM: &str = "/perfvisor/bin/perfvisor";
 /// This program, here: also when its file was replaced since it started.
 const THIS: &str = "/proc/self/exe";
-/// Below this the lab has what was sent to it.
-const SENT: &str = "/perfvisor/sent";
 /// Unpack the archive $0, then be the command "$@".
 const UNPACK: &str = r#"cd / && cpio -idu <"$0" 2>/tmp/cpio.$$ && rm "$0" /tmp/cpio.$$ ||
     { echo "perfvisor: unpacking what was copied to the lab machine failed: $(cat /tmp/cpio.$$)" >&2; exit 125; }
@@ -104,134 +101,23 @@ pub fn simple(name: &str) -> Result<ExitCode> {
 }
 
 /// `perfvisor dump` in the lab.
-pub fn dump(options: &Dump) -> Result<ExitCode> {
-    let mut arguments: Vec<OsString> = vec!["dump".into(), "--format".into(), word(&options.format)];
-    if options.host {
-        arguments.extend(["--host".into(), "--of".into(), word(&options.of), "--interval".into()]);
-        arguments.push(options.interval.to_string().into());
-        arguments.extend(options.events.iter().flat_map(|event| ["--event".into(), (&event.name).into()]));
-        arguments.extend(options.cpus.iter().flat_map(|cpus| ["--cpus".into(), cpus.to_string().into()]));
-    }
-    // After "--", so that no name is taken for an option.
-    arguments.extend(options.name.iter().flat_map(|name| ["--".into(), name.into()]));
-    forward(arguments, Vec::new(), Terminal::No)
+pub fn dump(given: &ArgMatches) -> Result<ExitCode> {
+    forward(sent_to_lab::dump(given), Vec::new(), Terminal::No)
 }
 
 /// `perfvisor run` in the lab: what it reads from files goes there, what it writes to files is brought back.
-pub fn run(options: &Run, terminal: Terminal) -> Result<ExitCode> {
-    let mut files = Vec::new();
-    let mut outputs = Vec::new();
-    let (arguments, _overlay) = arguments(options, &mut files, &mut outputs)?;
+pub fn run(options: &Run, given: &ArgMatches, terminal: Terminal) -> Result<ExitCode> {
+    let mut sent = SentRun::new(options, given)?;
+    let (arguments, files) = (mem::take(&mut sent.arguments), mem::take(&mut sent.files));
     let any_sent = !files.is_empty();
     let status = forward(arguments, files, terminal)?;
     if any_sent {
         discard(&place());
     }
-    for (inside, host) in outputs {
-        fetch(&inside, &host)?;
+    for (inside, host) in &sent.outputs {
+        fetch(inside, host)?;
     }
     Ok(status)
-}
-
-fn arguments(
-    options: &Run,
-    files: &mut Vec<CopiedFile>,
-    outputs: &mut Vec<(String, PathBuf)>,
-) -> Result<(Vec<OsString>, Option<tempfile::NamedTempFile>)> {
-    let place = place();
-    let mut arguments: Vec<OsString> = vec!["run".into()];
-    let mut option = |name: &str, value: OsString| {
-        let mut word = OsString::from(format!("--{name}="));
-        word.push(value);
-        arguments.push(word);
-    };
-    let mut send = |name: &str, folder: &str, host: &Path| -> Result<OsString> {
-        RegularFile::open(host).with_context(|| format!("{name} {}", host.display()))?;
-        // Under its own name, which messages about it will show.
-        let file = host.file_name().unwrap_or_default().to_string_lossy();
-        let inside = format!("{place}/{folder}/{file}");
-        files.push(CopiedFile { host: host.to_owned(), inside: inside.clone().into() });
-        Ok(inside.into())
-    };
-    option("name", options.machine_name().into());
-    option("vcpus", options.vcpus.to_string().into());
-    option("memory", options.memory.0.to_string().into());
-    let kernel = match options.kernel_series() {
-        Some(series) => series.into(),
-        None => send("kernel", "kernel", &options.kernel)?,
-    };
-    option("kernel", kernel);
-    if let Some(initrd) = &options.initrd {
-        option("initrd", send("initrd", "initrd", initrd)?);
-    }
-    for (index, module) in options.modules.iter().enumerate() {
-        // Two may have the same name.
-        let mut value = send("module", &format!("module{index}"), &module.path)?;
-        if !module.words.is_empty() {
-            value.push(",");
-            value.push(&module.words);
-        }
-        option("module", value);
-    }
-    let pmu = match options.pmu {
-        Pmu::None => "none".to_owned(),
-        Pmu::Model(choice) => choice.to_string(),
-    };
-    option("pmu", pmu.into());
-    option("msr-door", word(&options.msr_door));
-    options.door_without.iter().for_each(|part| option("door-without", word(part)));
-    option("source", word(&options.source));
-    let mut overlay = None;
-    if !options.copies.is_empty() {
-        let archive = archive(&options.copies, options.memory.0)?;
-        option("overlay", send("overlay", "overlay", archive.path())?);
-        overlay = Some(archive);
-    }
-    for (name, path) in [("console", &options.console), ("report", &options.report)] {
-        match path {
-            Some(path) if name == "console" && path.as_os_str() == "-" => option(name, "-".into()),
-            Some(path) => {
-                // Found out now rather than after the run.
-                File::create(path).with_context(|| format!("{name} {}", path.display()))?;
-                let inside = format!("/tmp/{name}-{}", process::id());
-                option(name, inside.clone().into());
-                outputs.push((inside, path.clone()));
-            }
-            None => {}
-        }
-    }
-    if let Some(words) = &options.append {
-        option("append", words.into());
-    }
-    if options.tty {
-        arguments.push("--tty".into());
-    }
-    if options.no_confinement {
-        arguments.push("--no-confinement".into());
-    }
-    if !options.argv.is_empty() {
-        arguments.push("--".into());
-        arguments.extend(options.argv.iter().cloned());
-    }
-    Ok((arguments, overlay))
-}
-
-/// What `--copy` names, in a file. Made here: only this host has the files' shared libraries.
-fn archive(copies: &[CopyRequest], memory: u64) -> Result<tempfile::NamedTempFile> {
-    let mut archive = tempfile::NamedTempFile::new().context("temporary file")?;
-    archive.write_all(&super::run::copied(copies, memory)?).context("temporary file")?;
-    Ok(archive)
-}
-
-/// A value as the command line writes it.
-fn word(value: &impl ValueEnum) -> OsString {
-    // Every value of ours can be written.
-    value.to_possible_value().map_or_else(OsString::new, |value| value.get_name().into())
-}
-
-/// Where the lab has what this process sent to it.
-fn place() -> String {
-    format!("{SENT}/{}", process::id())
 }
 
 /// Remove what was sent: it takes the lab's memory. Should that fail, it goes with the lab machine.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
-use crate::control;
+use crate::control_socket;
 use crate::registry;
 use crate::say::{print, say};
 
@@ -19,7 +19,7 @@ pub fn list() -> Result<()> {
     let mut out = format!("{:<24} {:>8} {:>6} {:>10}\n", "NAME", "PID", "VCPUS", "UP (s)");
     for name in names {
         // Writing to a String cannot fail.
-        let _ = match control::ask_dump(&registry::socket_path(&directory, &name)) {
+        let _ = match control_socket::ask_dump(&registry::socket_path(&directory, &name)) {
             Ok(dump) => writeln!(
                 out,
                 "{:<24} {:>8} {:>6} {:>10.1}",

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
 use vmm_sys_util::epoll::EventSet;
 
-use crate::control::{Clients, Subject};
+use crate::control_socket::{Clients, Subject};
 use crate::guest_session::Signals;
 use crate::machine::Machine;
 use crate::registry::Claim;

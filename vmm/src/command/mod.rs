@@ -1,6 +1,7 @@
 //! The commands of the command line, and where each runs.
 
 mod bare;
+mod confine;
 pub mod doctor;
 pub mod dump;
 mod kernel;
@@ -9,11 +10,13 @@ pub mod list;
 mod main_loop;
 mod restart;
 pub mod run;
+mod sent_to_lab;
+mod supervise;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::CommandFactory;
+use clap::{ArgMatches, CommandFactory};
 
 use crate::cli::{Cli, Command};
 use crate::guest_session::Terminal;
@@ -22,29 +25,30 @@ use crate::place;
 use crate::registry;
 use crate::say::{print, say};
 
-/// Do what the command line says.
-pub fn dispatch(cli: &Cli) -> Result<ExitCode> {
+/// Do what the command line says; `given` is what it is read from.
+pub fn dispatch(cli: &Cli, given: &ArgMatches) -> Result<ExitCode> {
+    let given = given.subcommand().map_or(given, |(_, given)| given);
     match &cli.command {
         Command::Run(options) => {
-            run::named_descriptors(options).close_others();
+            confine::named_descriptors(options).close_others();
             let bare = kernel::protocol(options)? != Protocol::Linux;
             kernel::check_options(options, bare)?;
             // Without an agent there is nobody in the guest for a terminal.
             let terminal = if bare { Terminal::No } else { options.terminal() };
             if cli.lab {
-                return lab::run(options, terminal);
+                return lab::run(options, given, terminal);
             }
             if !place::inside_lab()
                 && let Some(obstacle) = place::obstacle(options.pmu.needs_counters(), !bare)
             {
                 say(format_args!("{obstacle}; using the lab machine (see 'perfvisor doctor')"));
-                return lab::run(options, terminal);
+                return lab::run(options, given, terminal);
             }
             Ok(ExitCode::from(if bare { bare::run(options)? } else { run::run(options)? }))
         }
         Command::Dump(options) => {
             if cli.lab || !options.host && is_elsewhere(options.name.as_deref())? {
-                return lab::dump(options);
+                return lab::dump(given);
             }
             dump::dump(options).map(|()| ExitCode::SUCCESS)
         }

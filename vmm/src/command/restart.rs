@@ -14,11 +14,18 @@ use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal,
 use session::EXIT_OWN_FAILURE;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::run::End;
 use crate::say::say;
 
 /// Those that the child passes on to the command. A terminal sends them to both.
 const PASSED_ON: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// How a machine ended.
+pub(super) enum End {
+    /// With the command, or with an error that was reported.
+    Status(u8),
+    /// The guest restarted, and there is a shell to go back to.
+    Restart,
+}
 
 /// Do it in a child, and wait for that. While this process has one thread.
 pub(super) fn in_child(boot: impl FnOnce() -> Result<End>) -> Result<End> {

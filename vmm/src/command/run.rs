@@ -5,39 +5,31 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use event_manager::SubscriberOps;
 use images::overlay::{CopyRequest, Overlay};
 use images::regular_file::RegularFile;
 use kvm_ioctls::Kvm;
-use session::{EXIT_OWN_FAILURE, Outcome};
 use vpmu::{DoorParts, Host, ModelChoice, PmuConfig};
 
+use super::confine::confinement;
 use super::kernel::images;
-use super::main_loop::{Subscriber, event_manager, lock};
-use super::restart;
-use crate::cli::{self, DoorPart, Pmu, Run};
-use crate::confinement::descriptors::Named;
-use crate::confinement::{self, Confinement, Counting, Role};
-use crate::control::Subject;
-use crate::devices::ports::Stop;
+use super::restart::{self, End};
+use super::supervise::supervise;
+use crate::cli::{Pmu, Run, SourceChoice};
+use crate::confinement::Confinement;
+use crate::control_socket::Subject;
 use crate::dump::MachineDump;
-use crate::guest_session::{Caught, Command, GuestSession, Signals};
+use crate::guest_session::{Command, GuestSession, Signals};
 use crate::host::msr_door::{self, MsrDoor, Plan};
 use crate::host::source::Source;
-use crate::host::{kvm_vpmu, rdpmc};
-use crate::machine::boot::Initrd;
-use crate::machine::{Config, GuestPmu, Machine};
+use crate::host::{kvm_vpmu, rdpmc_probe};
+use crate::machine::{Config, GuestPmu, Initrd, Machine};
 use crate::registry::{self, Claim};
-use crate::say::{self, say};
+use crate::say::say;
 use crate::virtio::SessionConsole;
 
-/// How long a guest may take until its agent answers. The lab machine on a busy host needs half a minute.
-const BOOT_PATIENCE: Duration = Duration::from_secs(300);
-/// How many lines of the console an error shows.
-const CONSOLE_LINES: usize = 30;
 /// What every guest kernel is told.
 ///
 /// One serial port is all there is, and looking for PCI costs a thousand exits. A panic resets, and the reset ends the
@@ -48,16 +40,6 @@ const CMDLINE: &str = "console=ttyS0 quiet panic=-1 reboot=a pci=off 8250.nr_uar
 /// What a guest kernel that finds a PMU is told besides: its watchdog would hold a counter for ever, and read it by
 /// RDPMC before the driver is there that makes RDPMC work.
 const CMDLINE_PMU: &str = " nmi_watchdog=0";
-/// A guest's agent that is gone takes its machine with it, in this time.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How a machine ended.
-pub(super) enum End {
-    /// With the command, or with an error that was reported.
-    Status(u8),
-    /// The guest restarted, and there is a shell to go back to.
-    Restart,
-}
 
 /// Run a guest; returns the exit status.
 pub fn run(options: &Run) -> Result<u8> {
@@ -100,23 +82,18 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
 /// The PMU that was asked for.
 pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<GuestPmu> {
     let Pmu::Model(choice) = options.pmu else { return Ok(GuestPmu::None) };
-    if options.source == cli::Source::Kvm {
+    if options.source == SourceChoice::Kvm {
         return kvms_pmu(options, choice, kvm);
     }
     let host = Host::detect();
     let model = choice.resolve(&host);
     let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
         0 => Plan::CLOSED,
-        _ => msr_door::plan(options.msr_door, || rdpmc::probe(kvm))?,
+        _ => msr_door::plan(options.msr_door, || rdpmc_probe::probe(kvm))?,
     };
     let core_khz = core_khz();
-    let door = door_parts(&options.door_without);
+    let door = DoorParts::ALL;
     Ok(GuestPmu::Virtual(PmuConfig { model, host, core_khz, msr_door, rdpmc_faults, door }))
-}
-
-fn door_parts(without: &[DoorPart]) -> DoorParts {
-    let has = |part| !without.contains(&part);
-    DoorParts { control: has(DoorPart::Control), vector: has(DoorPart::Vector) }
 }
 
 /// KVM's own vPMU, which has neither models nor doors to choose from.
@@ -230,35 +207,6 @@ fn boot(
     Ok(end)
 }
 
-/// Of the machine that this process makes next.
-pub(super) fn confinement(options: &Run, source: &Source) -> Result<Confinement> {
-    say::prepare();
-    if options.no_confinement {
-        return Ok(Confinement::none());
-    }
-    confinement::share_one_heap();
-    confinement::panic_without_backtraces();
-    let counting = if options.pmu.needs_counters() { source.counting() } else { Counting::Nothing };
-    Ok(Confinement::prepare(counting)?)
-}
-
-/// Confine the main thread of a machine that is ready to run.
-pub(super) fn confine(options: &Run, subject: &Subject, claim: &Claim) {
-    if subject.confinement.state().is_some() {
-        claim.leave_files();
-        named_descriptors(options).close();
-        subject.confinement.enter(Role::Main);
-    }
-}
-
-/// Descriptors that files of the command line name.
-pub(super) fn named_descriptors(options: &Run) -> Named {
-    let paths = [&options.initrd, &options.console, &options.report, &options.overlay].into_iter().flatten();
-    let modules = options.modules.iter().map(|module| &module.path);
-    let copies = options.copies.iter().map(|copy| &copy.host);
-    Named::among([&options.kernel].into_iter().chain(paths).chain(modules).chain(copies).map(AsRef::as_ref))
-}
-
 /// Where the counts come from. A guest without counters takes them from nobody.
 pub(super) fn source(options: &Run) -> Result<Source> {
     if !options.pmu.needs_counters() {
@@ -284,107 +232,4 @@ pub(super) fn finish(machine: Machine, subject: &Subject) -> MachineDump {
         say("a vCPU's thread died; its counts are missing. This is a bug in perfvisor");
     }
     dump
-}
-
-/// The main loop: everything but the vCPUs happens here.
-fn supervise(
-    options: &Run,
-    machine: &Machine,
-    session: SessionConsole<GuestSession>,
-    claim: &Claim,
-    subject: &Arc<Subject>,
-    signals: &Arc<Mutex<Signals>>,
-) -> Result<End> {
-    let mut manager = event_manager(machine, claim, subject, signals)?;
-    let session = Arc::new(Mutex::new(session));
-    manager.add_subscriber(Arc::clone(&session) as Subscriber);
-
-    let started = Instant::now();
-    let mut failed = None;
-    let mut stop = None;
-    confine(options, subject, claim);
-    machine.run();
-    loop {
-        // Only while it waits for something that may never come does the loop look at the clock.
-        let waiting = failed.is_some() || lock(&session).backend().is_waiting_for_agent();
-        let written = lock(&session).backend().is_all_written();
-        let patience = match (&stop, written, waiting) {
-            (Some(_), true, _) => 0,
-            (None, _, true) => 1000,
-            _ => -1,
-        };
-        let events = manager.run_with_timeout(patience).map_err(|e| anyhow::anyhow!("epoll: {e}"))?;
-        let mut session = lock(&session);
-        while let Some(caught) = lock(signals).caught() {
-            // The command decides what a signal means; without one it ends the machine.
-            match caught {
-                Caught::ForCommand(signal) if stop.is_none() && session.backend_mut().signal(signal) => {}
-                Caught::ForCommand(signal) | Caught::ForPerfvisor(signal) => {
-                    return Ok(End::Status(128 + signal as u8));
-                }
-            }
-        }
-        session.process();
-        // Asked in every turn: an event that nobody takes would wake the loop for ever.
-        let another = machine.stop();
-        stop = stop.or(another);
-        if stop.is_some() {
-            // What the guest said before it stopped is still in its queue, or waits for a slow reader.
-            if events == 0
-                && written
-                && let Some(stop) = stop.take()
-            {
-                return Ok(stopped(options, machine, &mut session, stop));
-            }
-            continue;
-        }
-        match session.backend().outcome() {
-            // As a rule the machine is on its way down, and why it stops says more.
-            Some(Outcome::Failed(_)) if failed.get_or_insert_with(Instant::now).elapsed() < STOP_PATIENCE => {
-            }
-            Some(outcome) => return Ok(End::Status(report_outcome(outcome))),
-            None => {}
-        }
-        if session.backend().is_waiting_for_agent() && started.elapsed() > BOOT_PATIENCE {
-            say(format_args!(
-                "the guest did not answer within {} s; its console ends:\n{}",
-                BOOT_PATIENCE.as_secs(),
-                machine.console().lines(CONSOLE_LINES)
-            ));
-            return Ok(End::Status(EXIT_OWN_FAILURE));
-        }
-    }
-}
-
-fn report_outcome(outcome: &Outcome) -> u8 {
-    match outcome {
-        Outcome::Exited(_) => {}
-        Outcome::NotStarted(error) => say(&error.message),
-        Outcome::Failed(reason) => say(reason),
-    }
-    outcome.code()
-}
-
-/// The machine stopped before the command's end was reported.
-fn stopped(options: &Run, machine: &Machine, session: &mut SessionConsole<GuestSession>, stop: Stop) -> End {
-    let backend = session.backend_mut();
-    let ready = !backend.is_waiting_for_agent();
-    let shell = options.is_shell();
-    let outcome = backend.outcome().cloned();
-    // Restores the terminal before anything is printed.
-    backend.fail("the machine stopped");
-    if let Some(outcome @ (Outcome::Exited(_) | Outcome::NotStarted(_))) = outcome {
-        return End::Status(report_outcome(&outcome));
-    }
-    let what = match stop {
-        Stop::PowerOff if ready && shell => return End::Status(0),
-        Stop::Reset if ready && shell => return End::Restart,
-        Stop::PowerOff => "the guest switched itself off".to_owned(),
-        Stop::Reset => "the guest restarted".to_owned(),
-        Stop::Exit(status) => format!("the guest ended its machine with status {status}"),
-        Stop::Failed(reason) => format!("the guest cannot go on: {reason}"),
-    };
-    let when = if ready { "before its command ended" } else { "before it was ready" };
-    say(format_args!("{what} {when}; its console ends:\n{}", machine.console().lines(CONSOLE_LINES)));
-    End::Status(EXIT_OWN_FAILURE)
 }

@@ -3,7 +3,7 @@
 use rustix::io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-use super::Counting;
+use super::role::Counting;
 
 /// Who may have perf events.
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";

@@ -13,8 +13,8 @@ use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr, ioctl_iowr_nr};
 use vpmu::{module, perf};
 
 use super::program::{self, Condition, TooLong};
-use super::{Counting, Role};
-use crate::vcpu;
+use super::role::{Counting, Role};
+use crate::kick_signal;
 
 ioctl_io_nr!(KVM_RUN, KVMIO, 0x80);
 ioctl_ior_nr!(KVM_GET_REGS, KVMIO, 0x81, kvm_regs);
@@ -123,7 +123,7 @@ fn vcpu_calls(counting: Counting) -> Calls {
             calls.ioctls(&perf::IOCTLS.map(u64::from));
             let own_event = (1..).zip(perf::EVENT_OF_THIS_THREAD);
             calls.only(libc::SYS_perf_event_open, own_event.map(|(argument, value)| is(argument, value)));
-            for [command, value] in perf::signal_commands(vcpu::signal()) {
+            for [command, value] in perf::signal_commands(kick_signal::number()) {
                 calls.only(libc::SYS_fcntl, [is(1, command), is(2, value)]);
             }
             // Whom the signal goes to stands in memory: no filter sees that.

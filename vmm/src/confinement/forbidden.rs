@@ -9,10 +9,10 @@ use std::ptr;
 
 use session::EXIT_OWN_FAILURE;
 
-use super::Role;
-use crate::guest_session::restore_terminal;
+use super::role::Role;
+use crate::kick_signal;
 use crate::say::write_at_once;
-use crate::vcpu;
+use crate::terminal;
 
 /// Cause of a SIGSYS that a filter sent (`siginfo.h`).
 const SYS_SECCOMP: libc::c_int = 1;
@@ -59,7 +59,7 @@ extern "C" fn on_forbidden(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     if info.code != SYS_SECCOMP {
         return;
     }
-    restore_terminal();
+    terminal::restore();
     let mut line = Line::default();
     let role = ROLE.with(Cell::get);
     // What does not fit is cut off.
@@ -105,7 +105,7 @@ impl fmt::Write for Line {
 /// Signals to the process are the main loop's, whose handlers make calls that only it may. A vCPU's thread takes its kicks.
 pub(super) fn leave_signals_to_the_main_thread() -> io::Result<()> {
     let own = [
-        vcpu::signal(),
+        kick_signal::number(),
         libc::SIGIO,
         libc::SIGSYS,
         libc::SIGABRT,

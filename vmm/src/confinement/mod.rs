@@ -14,6 +14,7 @@ mod filters;
 mod forbidden;
 mod landlock;
 mod program;
+mod role;
 
 use std::fmt;
 use std::process::exit;
@@ -26,43 +27,7 @@ use session::EXIT_OWN_FAILURE;
 
 use crate::say::{self, say};
 use filters::Filters;
-
-/// What a thread does, which decides what it may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The main loop.
-    Main,
-    /// This vCPU.
-    Vcpu(u8),
-    /// Writes the serial console's output.
-    Console,
-    /// Answers a client of the control socket.
-    Control,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Main => f.write_str("the main thread"),
-            Self::Vcpu(index) => write!(f, "the thread of vCPU {index}"),
-            Self::Console => f.write_str("the serial console's thread"),
-            Self::Control => f.write_str("a control thread"),
-        }
-    }
-}
-
-/// What a vCPU's thread counts with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// Nothing.
-    Nothing,
-    /// Perf events.
-    Perf,
-    /// The host module.
-    Module,
-    /// KVM's own vPMU.
-    Kvm,
-}
+pub use role::{Counting, Role};
 
 /// Why a machine cannot be confined.
 #[derive(Debug, thiserror::Error)]

@@ -2,4 +2,5 @@
 
 pub mod console;
 pub mod ports;
+pub mod stop;
 pub mod test_ports;

@@ -6,21 +6,9 @@ use vm_superio::{Serial, Trigger, serial::NoEvents};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::console::{Output, Tail};
+use super::stop::Stop;
 use super::test_ports::TestPorts;
-use crate::machine::layout;
-
-/// Why a guest's machine stops.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The guest switched it off.
-    PowerOff,
-    /// The guest, or a triple fault, reset it.
-    Reset,
-    /// A test kernel ended with this status, through the debug-exit port.
-    Exit(u8),
-    /// It cannot go on.
-    Failed(String),
-}
+use crate::address_map;
 
 /// SLP_EN and the sleep type in the ACPI sleep control register (ACPI 6.5, table 4.17).
 const SLEEP_ENABLE: u8 = 1 << 5;
@@ -65,7 +53,7 @@ impl Ports {
     /// were updating for ever, and Linux would poll it. Only PCI's data ports answer all ones, which is no device, as
     /// 0 would be one in every place.
     pub fn read(&self, port: u16, data: &mut [u8]) {
-        if (layout::PCI_DATA..layout::PCI_DATA + 4).contains(&port) {
+        if (address_map::PCI_DATA..address_map::PCI_DATA + 4).contains(&port) {
             return data.fill(0xFF);
         }
         data.fill(0);
@@ -88,13 +76,13 @@ impl Ports {
         }
         let [value] = *data else { return None };
         match port {
-            layout::SLEEP_CONTROL => {
-                let s5 = SLEEP_ENABLE | layout::SLEEP_TYPE_S5 << SLEEP_TYPE_SHIFT;
+            address_map::SLEEP_CONTROL => {
+                let s5 = SLEEP_ENABLE | address_map::SLEEP_TYPE_S5 << SLEEP_TYPE_SHIFT;
                 (value == s5).then_some(Stop::PowerOff)
             }
             // Bit 2 resets; bit 1 only chooses how (Intel ICH datasheet, RST_CNT).
-            layout::RESET => (value & 0x4 != 0).then_some(Stop::Reset),
-            layout::I8042_COMMAND => (value == layout::I8042_RESET).then_some(Stop::Reset),
+            address_map::RESET => (value & 0x4 != 0).then_some(Stop::Reset),
+            address_map::I8042_COMMAND => (value == address_map::I8042_RESET).then_some(Stop::Reset),
             _ => {
                 if let Some(offset) = serial_offset(port)
                     && let Ok(mut serial) = self.serial.lock()
@@ -109,7 +97,7 @@ impl Ports {
 }
 
 fn serial_offset(port: u16) -> Option<u8> {
-    (layout::COM1..layout::COM1 + 8).contains(&port).then(|| (port - layout::COM1) as u8)
+    (address_map::COM1..address_map::COM1 + 8).contains(&port).then(|| (port - address_map::COM1) as u8)
 }
 
 #[cfg(test)]
@@ -118,7 +106,7 @@ mod tests {
     use super::*;
     use crate::confinement::Confinement;
 
-    const PCI_DATA: std::ops::Range<u16> = layout::PCI_DATA..layout::PCI_DATA + 4;
+    const PCI_DATA: std::ops::Range<u16> = address_map::PCI_DATA..address_map::PCI_DATA + 4;
 
     fn bus() -> (Ports, super::super::console::Tail) {
         let (output, tail) = Output::new(None, WhenFull::Lose, &Confinement::none()).unwrap();
@@ -129,11 +117,11 @@ mod tests {
     fn serial_output_reaches_the_console() {
         let (bus, tail) = bus();
         for byte in b"hello\n" {
-            assert_eq!(bus.write(layout::COM1, &[*byte]), None);
+            assert_eq!(bus.write(address_map::COM1, &[*byte]), None);
         }
         assert_eq!(tail.lines(1), "hello");
         let mut status = [0];
-        bus.read(layout::COM1 + 5, &mut status);
+        bus.read(address_map::COM1 + 5, &mut status);
         assert_eq!(status[0] & 0x60, 0x60, "transmitter empty");
     }
 
@@ -147,14 +135,14 @@ mod tests {
             assert_eq!(bus.write(port, &[1, 2, 3, 4]), None);
         }
         // A wide access to the serial port is no register access.
-        bus.write(layout::COM1, b"wide");
+        bus.write(address_map::COM1, b"wide");
     }
 
     #[test]
     fn no_pci_device_is_anywhere() {
         let (bus, _) = bus();
         for function in [0x8000_0000u32, 0x80FF_FF00] {
-            bus.write(layout::PCI_DATA - 4, &function.to_le_bytes());
+            bus.write(address_map::PCI_DATA - 4, &function.to_le_bytes());
             for (port, width) in PCI_DATA.flat_map(|port| [(port, 1), (port, 2), (port, 4)]) {
                 let mut data = [0x55; 4];
                 bus.read(port, &mut data[..width]);
@@ -167,19 +155,19 @@ mod tests {
     fn a_test_kernel_has_its_ports_beside_the_others() {
         let (output, tail) = Output::new(None, WhenFull::Lose, &Confinement::none()).unwrap();
         let bus = Ports::new(EventFd::new(0).unwrap(), output, Some(TestPorts::new(1, 64 << 20)));
-        assert_eq!(bus.write(layout::COM1, b"x"), None);
+        assert_eq!(bus.write(address_map::COM1, b"x"), None);
         assert_eq!(tail.lines(1), "x");
-        assert_eq!(bus.write(layout::RESET, &[6]), Some(Stop::Reset));
-        assert_eq!(bus.write(layout::DEBUG_EXIT, &[1]), Some(Stop::Exit(3)));
+        assert_eq!(bus.write(address_map::RESET, &[6]), Some(Stop::Reset));
+        assert_eq!(bus.write(address_map::DEBUG_EXIT, &[1]), Some(Stop::Exit(3)));
     }
 
     #[test]
     fn the_three_ways_to_stop() {
         let (bus, _) = bus();
-        assert_eq!(bus.write(layout::SLEEP_CONTROL, &[0x20 | 5 << 2]), Some(Stop::PowerOff));
-        assert_eq!(bus.write(layout::SLEEP_CONTROL, &[5 << 2]), None);
-        assert_eq!(bus.write(layout::RESET, &[2]), None);
-        assert_eq!(bus.write(layout::RESET, &[6]), Some(Stop::Reset));
-        assert_eq!(bus.write(layout::I8042_COMMAND, &[0xFE]), Some(Stop::Reset));
+        assert_eq!(bus.write(address_map::SLEEP_CONTROL, &[0x20 | 5 << 2]), Some(Stop::PowerOff));
+        assert_eq!(bus.write(address_map::SLEEP_CONTROL, &[5 << 2]), None);
+        assert_eq!(bus.write(address_map::RESET, &[2]), None);
+        assert_eq!(bus.write(address_map::RESET, &[6]), Some(Stop::Reset));
+        assert_eq!(bus.write(address_map::I8042_COMMAND, &[0xFE]), Some(Stop::Reset));
     }
 }

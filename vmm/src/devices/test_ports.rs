@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::ports::Stop;
-use crate::machine::layout;
+use super::stop::Stop;
+use crate::address_map;
 
 /// Entries of the firmware configuration (QEMU, docs/specs/fw_cfg.rst). Those that are not here read as zeroes, as an
 /// empty directory of files does.
@@ -39,7 +39,7 @@ impl TestPorts {
 
     /// The guest reads `port`; `data` stays as it is if the port is not one of these.
     pub(super) fn read(&self, port: u16, data: &mut [u8]) {
-        if port == layout::FW_CFG + 1 {
+        if port == address_map::FW_CFG + 1 {
             let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
             let (bytes, length) = self.entry(position.entry);
             for byte in data {
@@ -53,12 +53,12 @@ impl TestPorts {
     /// and modulo 256 like every exit status.
     pub(super) fn write(&self, port: u16, data: &[u8]) -> Option<Stop> {
         match (port, data) {
-            (layout::FW_CFG, [low, high]) => {
+            (address_map::FW_CFG, [low, high]) => {
                 let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
                 *position = Position { entry: u16::from_le_bytes([*low, *high]), offset: 0 };
                 None
             }
-            (layout::DEBUG_EXIT..=DEBUG_EXIT_LAST, [lowest, ..]) => Some(Stop::Exit(lowest << 1 | 1)),
+            (address_map::DEBUG_EXIT..=DEBUG_EXIT_LAST, [lowest, ..]) => Some(Stop::Exit(lowest << 1 | 1)),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ impl TestPorts {
     }
 }
 
-const DEBUG_EXIT_LAST: u16 = layout::DEBUG_EXIT + 3;
+const DEBUG_EXIT_LAST: u16 = address_map::DEBUG_EXIT + 3;
 
 #[cfg(test)]
 mod tests {
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn the_status_is_qemus() {
         let ports = TestPorts::new(1, 64 << 20);
-        let code = |bytes: &[u8]| ports.write(layout::DEBUG_EXIT, bytes);
+        let code = |bytes: &[u8]| ports.write(address_map::DEBUG_EXIT, bytes);
         for code_and_status in [(0u32, 1), (1, 3), (0x10, 33), (0x7F, 255), (0x80, 1), (0xFFFF_FFFF, 255)] {
             let (value, status) = code_and_status;
             for width in [1, 2, 4] {
@@ -93,7 +93,7 @@ mod tests {
             }
         }
         assert_eq!(ports.write(DEBUG_EXIT_LAST, &[2]), Some(Stop::Exit(5)));
-        assert_eq!(ports.write(layout::DEBUG_EXIT - 1, &[2]), None);
+        assert_eq!(ports.write(address_map::DEBUG_EXIT - 1, &[2]), None);
         assert_eq!(ports.write(DEBUG_EXIT_LAST + 1, &[2]), None);
         assert_eq!(code(&[]), None);
     }
@@ -102,12 +102,12 @@ mod tests {
     fn the_firmware_configuration_tells_size_and_number() {
         let ports = TestPorts::new(3, 0x1234_5678_9ABC);
         let read = |entry: u16, count: usize| {
-            assert_eq!(ports.write(layout::FW_CFG, &entry.to_le_bytes()), None);
+            assert_eq!(ports.write(address_map::FW_CFG, &entry.to_le_bytes()), None);
             let mut bytes = vec![0xAA; count];
             // Bytes one by one, and the rest as one string of INS gives them.
             let (one, rest) = bytes.split_at_mut(1);
-            ports.read(layout::FW_CFG + 1, one);
-            ports.read(layout::FW_CFG + 1, rest);
+            ports.read(address_map::FW_CFG + 1, one);
+            ports.read(address_map::FW_CFG + 1, rest);
             bytes
         };
         assert_eq!(read(SIGNATURE, 4), b"QEMU");

@@ -11,6 +11,8 @@ use images::regular_file::RegularFile;
 use session::{ByteString, Exec, FileOffer, FileToSend, WinSize};
 use sha2::{Digest, Sha256};
 
+use crate::terminal::on_terminal;
+
 /// No machine has room for a longer file: it keeps its files in memory.
 const FILE_MOST: u64 = 3 << 30;
 
@@ -63,7 +65,7 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(command: Command) -> io::Result<Self> {
         let terminal = match command.terminal {
-            Terminal::Auto => super::on_terminal(),
+            Terminal::Auto => on_terminal(),
             Terminal::Yes => true,
             Terminal::No => false,
         };

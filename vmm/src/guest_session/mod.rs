@@ -7,7 +7,6 @@
 mod command;
 mod input;
 mod output;
-mod raw_terminal;
 mod signals;
 mod watch;
 
@@ -16,21 +15,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
-use rustix::termios::{isatty, tcgetwinsize};
-use session::{EXIT_OWN_FAILURE, Event, ExitStatus, HostSession, Nonce, Outcome, Stream, WinSize};
+use session::{EXIT_OWN_FAILURE, Event, ExitStatus, HostSession, Nonce, Outcome, Stream};
 use signal_hook::consts::SIGWINCH;
 
 pub use command::{Command, CopiedFile, Terminal};
-pub(crate) use raw_terminal::restore as restore_terminal;
 pub use signals::{Caught, Signals};
 
 use crate::say::line;
+use crate::terminal::{RawTerminal, terminal_size};
 use crate::virtio::PortBackend;
 use command::Prepared;
 use input::Input;
-pub(crate) use output::reopen;
 use output::{Output, Written};
-use raw_terminal::RawTerminal;
 use watch::Watch;
 
 /// While so much output waits for a slow reader, no more is taken from the machine.
@@ -222,20 +218,6 @@ impl GuestSession {
             }
         }
     }
-}
-
-/// Standard input and output are one terminal, as a rule; the size of either will do.
-fn terminal_size() -> WinSize {
-    let size = tcgetwinsize(rustix::stdio::stdout()).or_else(|_| tcgetwinsize(rustix::stdio::stdin()));
-    match size {
-        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => WinSize { rows: size.ws_row, cols: size.ws_col },
-        _ => WinSize { rows: 24, cols: 80 },
-    }
-}
-
-/// True if both standard input and standard output are terminals.
-pub fn on_terminal() -> bool {
-    isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout())
 }
 
 impl AsFd for GuestSession {

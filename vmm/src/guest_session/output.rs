@@ -1,14 +1,14 @@
 //! perfvisor's standard output and standard error.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use session::ByteQueue;
 
 use super::watch::{Watch, Watched};
+use crate::reopen::reopen;
 
 /// A pipe that polls as writable takes at least so much without blocking.
 const SAFE_WRITE: usize = 4096;
@@ -104,18 +104,6 @@ impl Output {
         let mut fds = [PollFd::from_borrowed_fd(target, PollFlags::OUT)];
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(ready) if ready > 0)
     }
-}
-
-/// Opens a pipe or terminal once more, so that only our writes are non-blocking and not those of every process
-/// that shares the descriptor. Files keep their position and mode only in the descriptor we were given, and they do
-/// not block; sockets cannot be opened.
-pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let kind = FileType::from_raw_mode(fstat(fd).ok()?.st_mode);
-    if !matches!(kind, FileType::Fifo | FileType::CharacterDevice) {
-        return None;
-    }
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 #[cfg(test)]

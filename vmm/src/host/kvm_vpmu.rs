@@ -8,7 +8,7 @@ use kvm_ioctls::Kvm;
 use super::pmu_holders;
 use super::tiny_vm::{CODE_AT, Error, TinyVm};
 use crate::machine::cpuid::{self, Shown};
-use crate::machine::kvm_pmu::KvmPmu;
+use crate::vcpu::kvm_pmu::KvmPmu;
 
 /// mov cx, 1000; loop to itself; xor ecx, ecx; rdpmc; hlt.
 const CODE: [u8; 11] = [0xB9, 0xE8, 0x03, 0xE2, 0xFE, 0x66, 0x31, 0xC9, 0x0F, 0x33, 0xF4];

@@ -3,7 +3,7 @@
 pub mod kvm_vpmu;
 pub mod msr_door;
 pub(crate) mod pmu_holders;
-pub mod rdpmc;
+pub mod rdpmc_probe;
 pub mod ring0;
 pub mod source;
 mod tiny_vm;

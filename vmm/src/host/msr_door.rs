@@ -1,8 +1,8 @@
-//! Whether a guest gets the MSR door, which depends on what RDPMC does on this host ([`rdpmc`](crate::machine::rdpmc)).
+//! Whether a guest gets the MSR door, which depends on what RDPMC does on this host ([`rdpmc`](crate::machine::rdpmc_trial)).
 
 use clap::ValueEnum;
 
-use super::rdpmc::{self, Rdpmc};
+use super::rdpmc_probe::{self, Rdpmc};
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -35,11 +35,14 @@ impl Plan {
 #[error(
     "cannot find out what RDPMC does in guests of this host ({0}); with '--msr-door off' it does not matter"
 )]
-pub struct Unknown(#[from] rdpmc::Error);
+pub struct Unknown(#[from] rdpmc_probe::Error);
 
 /// Decide. That RDPMC faults where it must the machine itself sees, when it is made; `probe` is asked only if that does
 /// not matter.
-pub fn plan(asked: MsrDoor, probe: impl FnOnce() -> Result<Rdpmc, rdpmc::Error>) -> Result<Plan, Unknown> {
+pub fn plan(
+    asked: MsrDoor,
+    probe: impl FnOnce() -> Result<Rdpmc, rdpmc_probe::Error>,
+) -> Result<Plan, Unknown> {
     Ok(match asked {
         MsrDoor::Off => Plan::CLOSED,
         MsrDoor::On => Plan { msr_door: true, rdpmc_faults: true },
@@ -51,7 +54,7 @@ pub fn plan(asked: MsrDoor, probe: impl FnOnce() -> Result<Rdpmc, rdpmc::Error>)
 mod tests {
     use super::*;
 
-    fn unasked() -> Result<Rdpmc, rdpmc::Error> {
+    fn unasked() -> Result<Rdpmc, rdpmc_probe::Error> {
         panic!("asked")
     }
 
@@ -70,7 +73,7 @@ mod tests {
     #[test]
     fn a_failed_probe_is_no_permission() {
         let unknown =
-            plan(MsrDoor::Unchecked, || Err(rdpmc::Error::Exit("Shutdown".to_owned()))).unwrap_err();
+            plan(MsrDoor::Unchecked, || Err(rdpmc_probe::Error::Exit("Shutdown".to_owned()))).unwrap_err();
         assert!(unknown.to_string().contains("--msr-door off"), "{unknown}");
     }
 }

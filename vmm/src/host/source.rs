@@ -1,13 +1,27 @@
 //! Where counts come from: `--source`.
 
+use clap::ValueEnum;
 use vpmu::module::{self, ModulePmu, OpenError, global};
 use vpmu::perf::{self, PerfPmu, Taken};
 use vpmu::{HardwareCounts, HostEvent, HostFamily, HostPmu, LoadError};
 
 use super::pmu_holders;
-use crate::cli;
 use crate::confinement::Counting;
-use crate::vcpu;
+use crate::kick_signal;
+
+/// What `--source` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SourceChoice {
+    /// The module where it is loaded and counts, else perf; perfvisor doctor says which
+    Auto,
+    /// The host kernel's perf events
+    Perf,
+    /// The kernel module perfctr_host
+    Module,
+    /// KVM's own vPMU, which perfvisor then only shows: the guest programs the host's PMU through KVM and reads it by RDPMC
+    /// without coming back to perfvisor. Counts are as right as KVM's, and dump shows registers, not sums of events
+    Kvm,
+}
 
 /// The source of a machine's counts, for as long as it runs. Perf's counters are held for it: nobody takes them while its
 /// guest does not count. The module takes them when the guest begins to.
@@ -50,7 +64,7 @@ impl Source {
     ///
     /// # Errors
     /// What was asked for cannot be used, or `auto` finds nothing.
-    pub fn choose(asked: cli::Source) -> Result<Self, Unusable> {
+    pub fn choose(asked: SourceChoice) -> Result<Self, Unusable> {
         // Asked first, for with our own hold it is used.
         let holders = Holders { module: pmu_holders::module_is_used(), global: global::is_on() };
         let family = HostFamily::detect();
@@ -77,7 +91,7 @@ impl Source {
 
     /// Makes the source of each vCPU, given the vCPU's TSC offset.
     pub fn vcpus(&self) -> impl Fn(u64) -> VcpuSource + Clone + Send + 'static {
-        let signal = vcpu::signal();
+        let signal = kick_signal::number();
         let held = match self {
             // With KVM's there is no engine that would ask.
             Self::Perf(_) | Self::Kvm(_) => None,
@@ -123,7 +137,7 @@ pub(crate) fn auto_may_be_module(family: HostFamily) -> bool {
 
 /// The choice itself; `for_module` and `for_perf` take the counters.
 fn choose<M, P>(
-    asked: cli::Source,
+    asked: SourceChoice,
     family: HostFamily,
     holders: Holders,
     for_module: impl FnOnce() -> Result<M, OpenError>,
@@ -138,16 +152,16 @@ fn choose<M, P>(
     let by_perf = || for_perf().map(Chosen::Perf).map_err(|Taken| taken("perf"));
     match asked {
         // That it counts is found out when the machine's PMU is chosen (kvm_vpmu).
-        cli::Source::Kvm => return for_perf().map(Chosen::Kvm).map_err(|Taken| taken("kvm")),
-        cli::Source::Perf if perf_can => return by_perf(),
-        cli::Source::Auto if perf_can && !auto_may_be_module(family) => return by_perf(),
-        cli::Source::Perf => return Err(taken("perf")),
-        cli::Source::Auto if holders.global => return Err(taken("auto")),
-        cli::Source::Auto | cli::Source::Module => {}
+        SourceChoice::Kvm => return for_perf().map(Chosen::Kvm).map_err(|Taken| taken("kvm")),
+        SourceChoice::Perf if perf_can => return by_perf(),
+        SourceChoice::Auto if perf_can && !auto_may_be_module(family) => return by_perf(),
+        SourceChoice::Perf => return Err(taken("perf")),
+        SourceChoice::Auto if holders.global => return Err(taken("auto")),
+        SourceChoice::Auto | SourceChoice::Module => {}
     }
     match (for_module(), asked) {
         (Ok(hold), _) => Ok(Chosen::Module(hold)),
-        (Err(_), cli::Source::Auto) if perf_can => by_perf(),
+        (Err(_), SourceChoice::Auto) if perf_can => by_perf(),
         (Err(error), _) => Err(Unusable::Module { remedy: remedy(&error), error }),
     }
 }
@@ -239,13 +253,13 @@ mod tests {
     const GLOBAL: Holders = Holders { module: true, global: true };
 
     /// With a module that counts.
-    fn with(asked: cli::Source, holders: Holders) -> Result<Chosen<u32, char>, Unusable> {
+    fn with(asked: SourceChoice, holders: Holders) -> Result<Chosen<u32, char>, Unusable> {
         choose(asked, HostFamily::Zen, holders, || Ok(7), || Ok('p'))
     }
 
     /// With one that cannot be held.
     fn without(
-        asked: cli::Source,
+        asked: SourceChoice,
         holders: Holders,
         error: OpenError,
     ) -> Result<Chosen<u32, char>, Unusable> {
@@ -255,47 +269,47 @@ mod tests {
     #[test]
     fn auto_is_the_module_where_it_counts() {
         for holders in [FREE, OTHERS] {
-            assert_eq!(with(cli::Source::Auto, holders).unwrap(), Chosen::Module(7));
-            assert_eq!(with(cli::Source::Module, holders).unwrap(), Chosen::Module(7));
+            assert_eq!(with(SourceChoice::Auto, holders).unwrap(), Chosen::Module(7));
+            assert_eq!(with(SourceChoice::Module, holders).unwrap(), Chosen::Module(7));
         }
-        assert_eq!(with(cli::Source::Perf, FREE).unwrap(), Chosen::Perf('p'));
-        assert_eq!(with(cli::Source::Kvm, FREE).unwrap(), Chosen::Kvm('p'));
+        assert_eq!(with(SourceChoice::Perf, FREE).unwrap(), Chosen::Perf('p'));
+        assert_eq!(with(SourceChoice::Kvm, FREE).unwrap(), Chosen::Kvm('p'));
     }
 
     #[test]
     fn else_auto_is_perf() {
         for error in [OpenError::NoModule, OpenError::NotAllowed, OpenError::Busy, OpenError::Still] {
-            assert_eq!(without(cli::Source::Auto, FREE, error).unwrap(), Chosen::Perf('p'));
+            assert_eq!(without(SourceChoice::Auto, FREE, error).unwrap(), Chosen::Perf('p'));
         }
-        let chosen = choose(cli::Source::Auto, HostFamily::Intel, FREE, || Ok(7), || Ok('p'));
+        let chosen = choose(SourceChoice::Auto, HostFamily::Intel, FREE, || Ok(7), || Ok('p'));
         assert_eq!(chosen.unwrap(), Chosen::Perf('p'), "where it was never tried");
     }
 
     #[test]
     fn who_asks_for_the_module_gets_it_or_the_reason() {
-        let chosen = choose(cli::Source::Module, HostFamily::Intel, FREE, || Ok(7), || Ok('p'));
+        let chosen = choose(SourceChoice::Module, HostFamily::Intel, FREE, || Ok(7), || Ok('p'));
         assert_eq!(chosen.unwrap(), Chosen::Module(7));
-        let error = without(cli::Source::Module, FREE, OpenError::NoModule).unwrap_err();
+        let error = without(SourceChoice::Module, FREE, OpenError::NoModule).unwrap_err();
         assert!(error.to_string().starts_with("--source module: ") && error.to_string().contains("insmod"));
     }
 
     #[test]
     fn what_others_have_is_said() {
-        assert!(matches!(with(cli::Source::Perf, OTHERS), Err(Unusable::Perf("perf"))));
-        for asked in [cli::Source::Perf, cli::Source::Auto] {
+        assert!(matches!(with(SourceChoice::Perf, OTHERS), Err(Unusable::Perf("perf"))));
+        for asked in [SourceChoice::Perf, SourceChoice::Auto] {
             let error = without(asked, GLOBAL, OpenError::Global).unwrap_err();
             assert!(matches!(error, Unusable::Global(_)), "{error}");
         }
-        let error = without(cli::Source::Auto, OTHERS, OpenError::NotAllowed).unwrap_err();
+        let error = without(SourceChoice::Auto, OTHERS, OpenError::NotAllowed).unwrap_err();
         assert!(matches!(error, Unusable::Module { error: OpenError::NotAllowed, .. }), "{error}");
     }
 
     #[test]
     fn who_comes_too_late_is_told() {
         for (asked, holders, name) in [
-            (cli::Source::Perf, FREE, "perf"),
-            (cli::Source::Kvm, OTHERS, "kvm"),
-            (cli::Source::Auto, FREE, "perf"),
+            (SourceChoice::Perf, FREE, "perf"),
+            (SourceChoice::Kvm, OTHERS, "kvm"),
+            (SourceChoice::Auto, FREE, "perf"),
         ] {
             let chosen = choose(
                 asked,

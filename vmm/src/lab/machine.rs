@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::config::{LabConfig, PORTS};
 use super::detached::{FILE_MAX, spawn_detached};
-use super::{LabConfig, PORTS};
 use crate::private_socket::private_listener;
 
 /// How long QEMU gets to end after SIGTERM, and a machine to power off.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use super::PORTS;
+use super::config::PORTS;
 use super::machine::LabMachine;
 
 /// A port that is ours as long as this lives: the lock goes with the process, however it ends.

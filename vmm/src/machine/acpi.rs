@@ -14,7 +14,8 @@ use acpi_tables::{
 };
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::{Error, layout};
+use super::error::Error;
+use crate::address_map;
 
 const OEM_ID: [u8; 6] = *b"PERFVI";
 const OEM_TABLE: [u8; 8] = *b"PERFVISR";
@@ -30,12 +31,12 @@ const NO_RTC: u16 = 1 << 5;
 
 /// Write the tables for `vcpus` processors; returns the RSDP's address.
 pub(super) fn write(memory: &GuestMemoryMmap, vcpus: u8) -> Result<u64, Error> {
-    let rsdp_at = layout::ACPI;
+    let rsdp_at = address_map::ACPI;
     let mut at = rsdp_at + Rsdp::len().next_multiple_of(16) as u64;
     let mut place = |bytes: &[u8]| -> Result<u64, Error> {
         let here = at;
         at = (here + bytes.len() as u64).next_multiple_of(16);
-        if at > layout::ACPI_END {
+        if at > address_map::ACPI_END {
             return Err(Error::AcpiRoom);
         }
         memory.write_slice(bytes, GuestAddress(here)).map_err(Error::Memory)?;
@@ -93,10 +94,10 @@ fn fadt(dsdt: u64) -> acpi_tables::fadt::FADT {
         .flag(Flags::ResetRegSup)
         .flag(Flags::Headless);
     fadt.iapc_boot_arch = (NO_VGA | NO_MSI | NO_ASPM | NO_RTC).into();
-    fadt.reset_reg = port(layout::RESET);
-    fadt.reset_value = layout::RESET_VALUE;
-    fadt.sleep_control_reg = port(layout::SLEEP_CONTROL);
-    fadt.sleep_status_reg = port(layout::SLEEP_STATUS);
+    fadt.reset_reg = port(address_map::RESET);
+    fadt.reset_value = address_map::RESET_VALUE;
+    fadt.sleep_control_reg = port(address_map::SLEEP_CONTROL);
+    fadt.sleep_status_reg = port(address_map::SLEEP_STATUS);
     fadt.finalize()
 }
 
@@ -106,12 +107,16 @@ fn port(at: u16) -> GAS {
 }
 
 fn madt(vcpus: u8) -> MADT {
-    let mut madt =
-        MADT::new(OEM_ID, OEM_TABLE, OEM_REVISION, LocalInterruptController::Address(layout::LOCAL_APIC));
+    let mut madt = MADT::new(
+        OEM_ID,
+        OEM_TABLE,
+        OEM_REVISION,
+        LocalInterruptController::Address(address_map::LOCAL_APIC),
+    );
     for id in 0..vcpus {
         madt.add_structure(ProcessorLocalApic::new(id, id, EnabledStatus::Enabled));
     }
-    madt.add_structure(IoApic::new(vcpus, layout::IO_APIC, 0));
+    madt.add_structure(IoApic::new(vcpus, address_map::IO_APIC, 0));
     madt
 }
 
@@ -128,21 +133,25 @@ fn device(path: &str, id: &dyn Aml, resources: Vec<&dyn Aml>) -> Vec<u8> {
 }
 
 fn dsdt() -> Sdt {
-    let s5 = aml::Name::new("_S5_".into(), &aml::Package::new(vec![&layout::SLEEP_TYPE_S5]));
+    let s5 = aml::Name::new("_S5_".into(), &aml::Package::new(vec![&address_map::SLEEP_TYPE_S5]));
     let com1 = device(
         "_SB_.COM1",
         &aml::EISAName::new("PNP0501"),
         vec![
-            &aml::Interrupt::new(true, true, false, false, layout::COM1_GSI),
-            &aml::IO::new(layout::COM1, layout::COM1, 0, 8),
+            &aml::Interrupt::new(true, true, false, false, address_map::COM1_GSI),
+            &aml::IO::new(address_map::COM1, address_map::COM1, 0, 8),
         ],
     );
     let session = device(
         "_SB_.SESS",
         &"LNRO0005",
         vec![
-            &aml::Memory32Fixed::new(true, layout::VIRTIO_MMIO as u32, layout::VIRTIO_MMIO_SIZE as u32),
-            &aml::Interrupt::new(true, true, false, false, layout::VIRTIO_GSI),
+            &aml::Memory32Fixed::new(
+                true,
+                address_map::VIRTIO_MMIO as u32,
+                address_map::VIRTIO_MMIO_SIZE as u32,
+            ),
+            &aml::Interrupt::new(true, true, false, false, address_map::VIRTIO_GSI),
         ],
     );
     let mut dsdt = Sdt::new(*b"DSDT", 36, 6, OEM_ID, OEM_TABLE, OEM_REVISION);

@@ -5,7 +5,9 @@ use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES
 use kvm_ioctls::{Cap, Kvm};
 use vpmu::{CpuidLeaf, Host, PmuConfig, PmuCpuid, Registers, door_cpuid};
 
-use super::{Error, GuestPmu, identity};
+use super::config::GuestPmu;
+use super::error::Error;
+use super::identity;
 
 /// Leaf 1 ECX: DTES64, CPL-qualified debug store; IA32_PERF_CAPABILITIES.
 const DEBUG_STORE_ECX: u32 = 1 << 2 | 1 << 4;
@@ -102,6 +104,15 @@ pub(crate) fn for_vcpu(supported: &CpuId, index: u8, vcpus: u8, pmu: Shown<'_>) 
             _ => {}
         }
     }
+    add_topology(&mut entries, id, count);
+    if let Shown::Virtual(config, host) = pmu {
+        add_pmu(&mut entries, config, host);
+    }
+    raise_last(&mut entries, 0, 0xB);
+    CpuId::from_entries(&entries).map_err(|_| Error::TooManyCpuidLeaves(entries.len()))
+}
+
+fn add_topology(entries: &mut Vec<kvm_cpuid_entry2>, id: u32, count: u32) {
     // Extended topology: one thread a core, all cores in one package.
     let levels = [(1 << 8, 0, 1), (2 << 8 | 1, id_bits(count), count)];
     for (index, (ecx, shift, logical)) in levels.into_iter().enumerate() {
@@ -116,11 +127,6 @@ pub(crate) fn for_vcpu(supported: &CpuId, index: u8, vcpus: u8, pmu: Shown<'_>) 
             ..Default::default()
         });
     }
-    if let Shown::Virtual(config, host) = pmu {
-        add_pmu(&mut entries, config, host);
-    }
-    raise_last(&mut entries, 0, 0xB);
-    CpuId::from_entries(&entries).map_err(|_| Error::TooManyCpuidLeaves(entries.len()))
 }
 
 /// The guest's model: how it calls itself, what announces its registers if they work, and the perfctr door.

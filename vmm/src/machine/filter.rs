@@ -8,7 +8,7 @@ use kvm_bindings::{KVM_PMU_CAP_DISABLE, kvm_enable_cap};
 use kvm_ioctls::{Cap, MsrExitReason, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
 use vpmu::{DOOR_MSRS, PmuConfig, Registers};
 
-use super::Error;
+use super::error::Error;
 
 /// First register and number of registers.
 type Span = (u32, u32);

@@ -4,30 +4,25 @@ use std::io;
 
 use vm_memory::{Address, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
-use super::{Error, layout};
-
-/// Least memory with which a Debian kernel boots.
-pub(super) const LEAST: u64 = 64 << 20;
-
-/// Bytes of a page; KVM maps whole ones.
-pub(super) const PAGE: u64 = 4 << 10;
+use super::error::Error;
+use crate::address_map;
 
 /// Reserve `size` bytes of guest memory. Pages are taken from the host when the guest touches them.
 pub(super) fn create(size: u64) -> Result<GuestMemoryMmap, Error> {
-    if size < LEAST {
+    if size < address_map::LEAST_MEMORY {
         return Err(Error::TooLittleMemory { asked: size });
     }
-    if !size.is_multiple_of(PAGE) {
+    if !size.is_multiple_of(address_map::PAGE) {
         return Err(Error::PartialPage { asked: size });
     }
     let host = host_memory().map_err(Error::HostMemory)?;
     if size > host {
         return Err(Error::TooMuchMemory { asked: size, host });
     }
-    let low = size.min(layout::HOLE);
+    let low = size.min(address_map::HOLE);
     let mut ranges = vec![(GuestAddress(0), low as usize)];
     if size > low {
-        ranges.push((GuestAddress(layout::ABOVE_4G), (size - low) as usize));
+        ranges.push((GuestAddress(address_map::ABOVE_4G), (size - low) as usize));
     }
     let memory = GuestMemoryMmap::from_ranges(&ranges)
         .map_err(|e| Error::Reserve { asked: size, reason: e.to_string() })?;
@@ -78,20 +73,20 @@ mod tests {
 
     #[test]
     fn what_is_not_whole_pages_is_refused() {
-        assert!(matches!(create(LEAST + 1), Err(Error::PartialPage { .. })));
-        assert!(create(LEAST + PAGE).is_ok());
+        assert!(matches!(create(address_map::LEAST_MEMORY + 1), Err(Error::PartialPage { .. })));
+        assert!(create(address_map::LEAST_MEMORY + address_map::PAGE).is_ok());
     }
 
     #[test]
     fn memory_beyond_the_hole_lies_above_4g() {
         let host = host_memory().unwrap();
-        let size = layout::HOLE + (64 << 20);
+        let size = address_map::HOLE + (64 << 20);
         if host < size {
             println!("not run: memory_beyond_the_hole_lies_above_4g: the host has too little memory");
             return;
         }
         let memory = create(size).unwrap();
-        assert_eq!(low_end(&memory), layout::HOLE);
-        assert_eq!(memory.last_addr().raw_value() + 1, layout::ABOVE_4G + (64 << 20));
+        assert_eq!(low_end(&memory), address_map::HOLE);
+        assert_eq!(memory.last_addr().raw_value() + 1, address_map::ABOVE_4G + (64 << 20));
     }
 }

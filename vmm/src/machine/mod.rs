@@ -2,203 +2,45 @@
 
 mod acpi;
 pub mod boot;
+mod config;
 pub(crate) mod cpuid;
+mod error;
 pub(crate) mod filter;
+mod gdt;
 mod identity;
-pub mod kvm_pmu;
-pub(crate) mod layout;
 mod memory;
-pub(crate) mod rdpmc;
+pub(crate) mod rdpmc_trial;
 mod registers;
 mod tsc;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
-use kvm_ioctls::{IoEventAddress, Kvm, VmFd};
+use kvm_bindings::{CpuId, KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
+use kvm_ioctls::{IoEventAddress, Kvm, VcpuFd, VmFd};
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vpmu::{ControlTable, Host, HostPmu, PmuConfig, VirtualPmu};
 
+use crate::address_map;
 use crate::confinement::Confinement;
 use crate::devices::console::{Output, Tail, WhenFull};
-use crate::devices::ports::{Ports, Stop};
+use crate::devices::ports::Ports;
+use crate::devices::stop::Stop;
 use crate::devices::test_ports::TestPorts;
-use crate::doors::VcpuDoors;
 use crate::dump::VcpuDump;
+use crate::exit_handler::VcpuExitHandler;
 use crate::vcpu::lvtpc::Lvtpc;
 use crate::vcpu::{Remote, Report, Vcpu};
 use crate::virtio::MmioTransport;
-use boot::{Entry, Initrd, Module};
+use boot::entry::Entry;
+pub use config::{Config, GuestPmu, Initrd, Module};
 use cpuid::Shown;
-use kvm_pmu::KvmPmu;
+pub use error::{Error, Refusal};
 
 /// APIC ids are 8 bits in the tables that this machine writes, and 255 means all.
 pub const MOST_VCPUS: u8 = 254;
-
-/// Why a machine could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No /dev/kvm.
-    #[error("/dev/kvm: {0}; see 'perfvisor doctor'")]
-    OpenKvm(kvm_ioctls::Error),
-    /// KVM refused something.
-    #[error("KVM refused {0}: {1}")]
-    Kvm(&'static str, kvm_ioctls::Error),
-    /// KVM cannot keep PMU registers from the guest.
-    #[error("this KVM has no MSR filter (Linux 5.10 or later has): it would answer PMU registers itself")]
-    NoMsrFilter,
-    /// Too many CPUID leaves.
-    #[error("{0} CPUID leaves are more than KVM takes")]
-    TooManyCpuidLeaves(usize),
-    /// Wrong number of vCPUs.
-    #[error("{asked} vCPUs cannot be had: this host's KVM allows 1 to {most}")]
-    Vcpus {
-        /// What was asked for.
-        asked: u32,
-        /// What can be had.
-        most: u32,
-    },
-    /// Too little memory.
-    #[error("{} MiB of memory are too little: give the guest at least {} MiB", .asked >> 20, memory::LEAST >> 20)]
-    TooLittleMemory {
-        /// What was asked for, in bytes.
-        asked: u64,
-    },
-    /// Not whole pages.
-    #[error("{asked} bytes of memory are not whole pages: give the guest a multiple of {} KiB", memory::PAGE >> 10)]
-    PartialPage {
-        /// What was asked for, in bytes.
-        asked: u64,
-    },
-    /// Too much memory.
-    #[error("{} MiB of memory are more than this host has ({} MiB)", .asked >> 20, .host >> 20)]
-    TooMuchMemory {
-        /// What was asked for, in bytes.
-        asked: u64,
-        /// What there is, in bytes.
-        host: u64,
-    },
-    /// The host's memory could not be asked for.
-    #[error("cannot tell how much memory this host has: {0}")]
-    HostMemory(io::Error),
-    /// The host does not give it.
-    #[error("cannot reserve {} MiB for the guest: {reason}", .asked >> 20)]
-    Reserve {
-        /// What was asked for, in bytes.
-        asked: u64,
-        /// The refusal.
-        reason: String,
-    },
-    /// An access to guest memory failed.
-    #[error("guest memory: {0}")]
-    Memory(vm_memory::GuestMemoryError),
-    /// ACPI tables too long.
-    #[error("the ACPI tables do not fit into their place")]
-    AcpiRoom,
-    /// The guest would read wrong numbers.
-    #[error(transparent)]
-    Rdpmc(rdpmc::Refusal),
-    /// A vCPU did not do what it was tried with.
-    #[error(
-        "a vCPU made an unexpected exit ({0}) before it was to boot; with '--msr-door off' nothing is tried"
-    )]
-    Probe(String),
-    /// The kernel cannot be loaded.
-    #[error("kernel {}: {reason}", .path.display())]
-    Kernel {
-        /// Its file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The initial RAM disk cannot be loaded.
-    #[error("initial RAM disk {}: {reason}", .path.display())]
-    Initrd {
-        /// Its file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A module cannot be loaded.
-    #[error("module {}: {reason}", .path.display())]
-    Module {
-        /// Its file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A kernel fills memory so that nothing can be told to it.
-    #[error(
-        "the kernel leaves no room for {size} bytes of boot information; give the guest more memory (--memory)"
-    )]
-    BootInformation {
-        /// How much is needed.
-        size: u64,
-    },
-    /// The command line is too long.
-    #[error("the kernel command line has {length} characters; this kernel takes {limit}, without NUL")]
-    CommandLine {
-        /// How long it is.
-        length: usize,
-        /// How long it may be.
-        limit: usize,
-    },
-    /// A thread or an eventfd could not be had.
-    #[error("the host gives no more threads or file descriptors: {0}")]
-    Resources(io::Error),
-}
-
-/// The PMU that a guest gets.
-#[derive(Clone, Copy, Debug)]
-pub enum GuestPmu {
-    /// None.
-    None,
-    /// The engine's, behind perfvisor's doors.
-    Virtual(PmuConfig),
-    /// KVM's own, of which the VMM sees nothing but what it asks for.
-    Kvm(KvmPmu),
-}
-
-impl GuestPmu {
-    /// The engine's configuration, if it is the engine's.
-    fn of_engine(&self) -> Option<&PmuConfig> {
-        match self {
-            Self::Virtual(config) => Some(config),
-            Self::None | Self::Kvm(_) => None,
-        }
-    }
-
-    fn of_kvm(&self) -> Option<KvmPmu> {
-        match self {
-            Self::Kvm(pmu) => Some(*pmu),
-            Self::None | Self::Virtual(_) => None,
-        }
-    }
-}
-
-/// What a machine is made of.
-pub struct Config {
-    /// Number of vCPUs.
-    pub vcpus: u32,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// A kernel that [`boot::recognize`] knows.
-    pub kernel: PathBuf,
-    /// The initial RAM disk of a Linux kernel.
-    pub initrd: Initrd,
-    /// What a kernel of another kind is given.
-    pub modules: Vec<Module>,
-    /// Its command line.
-    pub cmdline: String,
-    /// The virtual PMU.
-    pub pmu: GuestPmu,
-    /// Of the machine's threads.
-    pub confinement: Confinement,
-}
 
 /// A stop as the main loop hears of it.
 struct Reporter {
@@ -257,43 +99,22 @@ impl Machine {
 
         let stop_event = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
         let (stop_sender, stops) = mpsc::channel();
-        let supported = cpuid::supported(kvm)?;
-        let processor = Host::detect();
-        let controls = ControlTable::new();
         let mut machine = Self { vcpus: Vec::new(), vm: Arc::new(vm), session, stops, stop_event, console };
+        let workshop = Workshop {
+            config,
+            vcpus,
+            entry,
+            supported: cpuid::supported(kvm)?,
+            processor: Host::detect(),
+            memory,
+            ports,
+            controls: ControlTable::new(),
+            stops: stop_sender,
+        };
         // All are created before the first runs: an AP must exist when the first vCPU wakes it.
         for index in 0..vcpus {
-            let mut fd =
-                machine.vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
-            let leaves = cpuid::for_vcpu(&supported, index, vcpus, Shown::of(&config.pmu, &processor))?;
-            fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
-            registers::set_common(&fd)?;
-            if engine.is_some_and(shows_intel) {
-                registers::set_perfmon_available(&fd)?;
-            }
-            if index == 0 {
-                if engine.is_some_and(|pmu| pmu.rdpmc_faults) {
-                    rdpmc::must_fault(&mut fd, &memory)?;
-                }
-                registers::set_boot(&fd, entry)?;
-            }
-            let (host, pmu, controls) = (host.clone(), engine.copied(), Arc::clone(&controls));
-            let (ports, session, memory) = (Arc::clone(&ports), Arc::clone(&machine.session), memory.clone());
-            let report = Reporter {
-                stops: stop_sender.clone(),
-                event: machine.stop_event.try_clone().map_err(Error::Resources)?,
-            };
-            let doors = move |fd: &kvm_ioctls::VcpuFd| {
-                let pmu = pmu.map(|pmu| {
-                    VirtualPmu::new(pmu, index.into(), controls, host(tsc::offset(fd).unwrap_or(0)))
-                });
-                VcpuDoors::new(index, ports, session, pmu, memory)
-            };
-            let masks = engine.is_some_and(|pmu| pmu.model.facts().lvtpc_masks);
-            let lvtpc = Lvtpc::new(Arc::clone(&machine.vm), index, masks);
-            let confinement = config.confinement.clone();
-            let vcpu = Vcpu::spawn(index, fd, lvtpc, config.pmu.of_kvm(), doors, report, confinement);
-            machine.vcpus.push(vcpu.map_err(Error::Resources)?);
+            let fd = workshop.create_vcpu(&machine.vm, index)?;
+            machine.vcpus.push(workshop.spawn_vcpu(&machine, index, fd, host.clone())?);
         }
         Ok(machine)
     }
@@ -339,6 +160,64 @@ impl Machine {
     }
 }
 
+/// What the vCPUs of a machine are made with.
+struct Workshop<'a> {
+    config: &'a Config,
+    vcpus: u8,
+    entry: Entry,
+    supported: CpuId,
+    processor: Host,
+    memory: GuestMemoryMmap,
+    ports: Arc<Ports>,
+    controls: Arc<ControlTable>,
+    stops: Sender<Stop>,
+}
+
+impl Workshop<'_> {
+    /// vCPU `index` as it is before its first instruction.
+    fn create_vcpu(&self, vm: &VmFd, index: u8) -> Result<VcpuFd, Error> {
+        let mut fd = vm.create_vcpu(u64::from(index)).map_err(|e| Error::Kvm("CREATE_VCPU", e))?;
+        let shown = Shown::of(&self.config.pmu, &self.processor);
+        let leaves = cpuid::for_vcpu(&self.supported, index, self.vcpus, shown)?;
+        fd.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
+        registers::set_common(&fd)?;
+        let engine = self.config.pmu.of_engine();
+        if engine.is_some_and(shows_intel) {
+            registers::set_perfmon_available(&fd)?;
+        }
+        if index == 0 {
+            if engine.is_some_and(|pmu| pmu.rdpmc_faults) {
+                rdpmc_trial::must_fault(&mut fd, &self.memory)?;
+            }
+            registers::set_boot(&fd, self.entry)?;
+        }
+        Ok(fd)
+    }
+
+    /// Its thread, which waits.
+    fn spawn_vcpu<H, F>(&self, machine: &Machine, index: u8, fd: VcpuFd, host: F) -> Result<Vcpu, Error>
+    where
+        H: HostPmu + 'static,
+        F: Fn(u64) -> H + Send + 'static,
+    {
+        let engine = self.config.pmu.of_engine().copied();
+        let (ports, session) = (Arc::clone(&self.ports), Arc::clone(&machine.session));
+        let (memory, controls) = (self.memory.clone(), Arc::clone(&self.controls));
+        let handler = move |fd: &VcpuFd| {
+            let pmu = engine
+                .map(|pmu| VirtualPmu::new(pmu, index.into(), controls, host(tsc::offset(fd).unwrap_or(0))));
+            VcpuExitHandler::new(index, ports, session, pmu, memory)
+        };
+        let event = machine.stop_event.try_clone().map_err(Error::Resources)?;
+        let report = Reporter { stops: self.stops.clone(), event };
+        let masks = engine.is_some_and(|pmu| pmu.model.facts().lvtpc_masks);
+        let lvtpc = Lvtpc::new(Arc::clone(&machine.vm), index, masks);
+        let confinement = self.config.confinement.clone();
+        Vcpu::spawn(index, fd, lvtpc, self.config.pmu.of_kvm(), handler, report, confinement)
+            .map_err(Error::Resources)
+    }
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         self.console.close();
@@ -364,9 +243,9 @@ fn check_vcpus(kvm: &Kvm, asked: u32) -> Result<u8, Error> {
 
 fn create_vm(kvm: &Kvm) -> Result<VmFd, Error> {
     let vm = kvm.create_vm().map_err(|e| Error::Kvm("CREATE_VM", e))?;
-    vm.set_identity_map_address(layout::KVM_IDENTITY_MAP)
+    vm.set_identity_map_address(address_map::KVM_IDENTITY_MAP)
         .map_err(|e| Error::Kvm("SET_IDENTITY_MAP_ADDR", e))?;
-    vm.set_tss_address(layout::KVM_TSS).map_err(|e| Error::Kvm("SET_TSS_ADDR", e))?;
+    vm.set_tss_address(address_map::KVM_TSS).map_err(|e| Error::Kvm("SET_TSS_ADDR", e))?;
     vm.create_irq_chip().map_err(|e| Error::Kvm("CREATE_IRQCHIP", e))?;
     Ok(vm)
 }
@@ -403,7 +282,7 @@ fn create_ports(
     confinement: &Confinement,
 ) -> Result<(Arc<Ports>, Tail), Error> {
     let line = EventFd::new(EFD_NONBLOCK).map_err(Error::Resources)?;
-    vm.register_irqfd(&line, layout::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
+    vm.register_irqfd(&line, address_map::COM1_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
     // A test kernel has no other output.
     let when_full = if test.is_some() { WhenFull::Wait } else { WhenFull::Lose };
     let (output, tail) = Output::new(console, when_full, confinement).map_err(Error::Resources)?;
@@ -412,8 +291,8 @@ fn create_ports(
 
 fn create_session(vm: &VmFd, memory: &GuestMemoryMmap) -> Result<Arc<MmioTransport>, Error> {
     let session = MmioTransport::new(memory.clone()).map_err(Error::Resources)?;
-    vm.register_irqfd(session.irq_event(), layout::VIRTIO_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
-    let notify = IoEventAddress::Mmio(layout::VIRTIO_MMIO + crate::virtio::QUEUE_NOTIFY);
+    vm.register_irqfd(session.irq_event(), address_map::VIRTIO_GSI).map_err(|e| Error::Kvm("IRQFD", e))?;
+    let notify = IoEventAddress::Mmio(address_map::VIRTIO_MMIO + crate::virtio::QUEUE_NOTIFY);
     for (queue, event) in session.queue_events().iter().enumerate() {
         vm.register_ioevent(event, &notify, queue as u32).map_err(|e| Error::Kvm("IOEVENTFD", e))?;
     }

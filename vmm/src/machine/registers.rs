@@ -4,8 +4,10 @@ use kvm_bindings::{Msrs, kvm_fpu, kvm_msr_entry, kvm_regs, kvm_segment};
 use kvm_ioctls::VcpuFd;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::boot::{Entry, ProtectedMode};
-use super::{Error, layout};
+use super::boot::entry::{Entry, ProtectedMode};
+use super::error::Error;
+use super::gdt;
+use crate::address_map;
 
 const CR0_PE: u64 = 1;
 const CR0_ET: u64 = 1 << 4;
@@ -19,12 +21,6 @@ const PTE: u64 = 0b11;
 const PDE_LARGE: u64 = 1 << 7;
 const CODE: u16 = 0x10;
 const DATA: u16 = 0x18;
-/// 64-bit and 32-bit code, both read and execute; data, read and write. All of 4 GiB, accessed.
-const CODE_64: u64 = 0x00AF_9B00_0000_FFFF;
-const CODE_32: u64 = 0x00CF_9B00_0000_FFFF;
-const DATA_32: u64 = 0x00CF_9300_0000_FFFF;
-/// The descriptors of an entry in 32-bit protected mode.
-pub(super) const PROTECTED_GDT: [u64; 4] = [0, 0, CODE_32, DATA_32];
 /// Segment types: code, data, and a 32-bit TSS in use.
 const TYPE_CODE: u8 = 0xB;
 const TYPE_DATA: u8 = 0x3;
@@ -42,7 +38,7 @@ const APIC_MODE_NMI: u32 = 0x400;
 /// Identity-map 4 GiB and write the boot GDT, for an entry in long mode. Once per machine.
 pub(super) fn write_tables(memory: &GuestMemoryMmap) -> Result<(), Error> {
     let write = |value: u64, at: u64| memory.write_obj(value, GuestAddress(at)).map_err(Error::Memory);
-    let pml4 = layout::PAGE_TABLES;
+    let pml4 = address_map::PAGE_TABLES;
     let pdpt = pml4 + 0x1000;
     write(pdpt | PTE, pml4)?;
     for gib in 0..4u64 {
@@ -52,8 +48,8 @@ pub(super) fn write_tables(memory: &GuestMemoryMmap) -> Result<(), Error> {
             write((gib << 30 | large << 21) | PDE_LARGE | PTE, directory + 8 * large)?;
         }
     }
-    for (i, descriptor) in [0, 0, CODE_64, DATA_32].into_iter().enumerate() {
-        write(descriptor, layout::GDT + 8 * i as u64)?;
+    for (i, descriptor) in gdt::LONG_MODE.into_iter().enumerate() {
+        write(descriptor, address_map::GDT + 8 * i as u64)?;
     }
     Ok(())
 }
@@ -98,13 +94,13 @@ pub(super) fn set_boot(fd: &VcpuFd, entry: Entry) -> Result<(), Error> {
     match entry {
         Entry::Linux(rip) => {
             sregs.cr0 = CR0_PE | CR0_ET | CR0_PG;
-            sregs.cr3 = layout::PAGE_TABLES;
+            sregs.cr3 = address_map::PAGE_TABLES;
             sregs.cr4 = CR4_PAE;
             sregs.efer = EFER_LME | EFER_LMA;
-            sregs.gdt.base = layout::GDT;
+            sregs.gdt.base = address_map::GDT;
             sregs.cs = segment(CODE, TYPE_CODE, true);
-            (regs.rip, regs.rsi) = (rip, layout::ZERO_PAGE);
-            regs.rsp = layout::LOW_MEMORY_END & !0xF;
+            (regs.rip, regs.rsi) = (rip, address_map::ZERO_PAGE);
+            regs.rsp = address_map::LOW_MEMORY_END & !0xF;
         }
         // Xen, docs/misc/pvh.pandoc; Multiboot 0.6.96, section 3.2. Registers that they do not name are 0.
         Entry::Protected(ProtectedMode { eip, eax, ebx, gdt }) => {

@@ -2,7 +2,8 @@
 
 use kvm_ioctls::VcpuExit;
 
-use crate::devices::ports::Stop;
+use crate::devices::stop::Stop;
+use crate::dump::VcpuDump;
 
 /// What the vCPU's thread does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub enum Next {
 pub struct GeneralProtection;
 
 /// What exits reach. One implementation per kind of machine, so that nothing is dispatched at run time.
-pub trait Doors {
+pub trait ExitHandler {
     /// The guest reads a port.
     fn port_read(&mut self, port: u16, data: &mut [u8]);
     /// The guest writes a port.
@@ -49,29 +50,37 @@ pub trait Doors {
     }
 }
 
+/// An exit handler that can also tell what was counted.
+pub trait Counting: ExitHandler {
+    /// The counts up to now.
+    fn dump(&mut self) -> VcpuDump;
+    /// The machine has stopped: the counts are final.
+    fn finish(&mut self) -> VcpuDump;
+}
+
 /// System event of KVM_EXIT_SYSTEM_EVENT: shutdown, reset.
 const SYSTEM_EVENT_SHUTDOWN: u32 = 1;
 const SYSTEM_EVENT_RESET: u32 = 2;
 
 /// Handle `exit`.
-pub fn handle(exit: VcpuExit<'_>, doors: &mut impl Doors) -> Next {
+pub fn handle(exit: VcpuExit<'_>, handler: &mut impl ExitHandler) -> Next {
     match exit {
         // First what happens most.
         VcpuExit::X86Wrmsr(access) => {
-            *access.error = u8::from(doors.wrmsr(access.index, access.data).is_err())
+            *access.error = u8::from(handler.wrmsr(access.index, access.data).is_err())
         }
-        VcpuExit::X86Rdmsr(access) => match doors.rdmsr(access.index) {
+        VcpuExit::X86Rdmsr(access) => match handler.rdmsr(access.index) {
             Ok(value) => *access.data = value,
             Err(GeneralProtection) => *access.error = 1,
         },
         VcpuExit::IoOut(port, data) => {
-            if let Some(stop) = doors.port_write(port, data) {
+            if let Some(stop) = handler.port_write(port, data) {
                 return Next::Stop(stop);
             }
         }
-        VcpuExit::IoIn(port, data) => doors.port_read(port, data),
-        VcpuExit::MmioWrite(address, data) => doors.mmio_write(address, data),
-        VcpuExit::MmioRead(address, data) => doors.mmio_read(address, data),
+        VcpuExit::IoIn(port, data) => handler.port_read(port, data),
+        VcpuExit::MmioWrite(address, data) => handler.mmio_write(address, data),
+        VcpuExit::MmioRead(address, data) => handler.mmio_read(address, data),
         // With the in-kernel irqchip a halt never leaves KVM, and these two mean only: look again.
         VcpuExit::Hlt | VcpuExit::Intr | VcpuExit::IrqWindowOpen => {}
         // A triple fault resets a PC.
@@ -105,7 +114,7 @@ mod tests {
     #[derive(Default)]
     struct Log(Vec<String>);
 
-    impl Doors for Log {
+    impl ExitHandler for Log {
         fn port_read(&mut self, port: u16, data: &mut [u8]) {
             self.0.push(format!("in {port:#x}"));
             data.fill(0x5A);

@@ -11,21 +11,14 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use kvm_ioctls::VcpuFd;
-use vmm_sys_util::signal::{SIGRTMIN, register_signal_handler};
+use vmm_sys_util::signal::register_signal_handler;
 
+use crate::kick_signal;
 use crate::say::say;
 
 thread_local! {
     /// `immediate_exit` of the vCPU that this thread runs.
     static IMMEDIATE_EXIT: Cell<*const AtomicU8> = const { Cell::new(ptr::null()) };
-}
-
-/// Number of the signal, counted from SIGRTMIN.
-const KICK: i32 = 0;
-
-/// The signal's number, for who has the kernel send it: perf's overflow notification (F_SETSIG) to a vCPU's thread.
-pub fn signal() -> libc::c_int {
-    SIGRTMIN() + KICK
 }
 
 /// What a kicked vCPU has to do; [`answer`] has the order.
@@ -97,7 +90,7 @@ pub(super) fn install_handler() {
     HANDLER.call_once(|| {
         // SIGIO is what perf's notification becomes when the queue of real-time signals is full (fcntl(2), F_SETSIG): it
         // would end the process, and is as good a kick.
-        for signal in [signal(), libc::SIGIO] {
+        for signal in [kick_signal::number(), libc::SIGIO] {
             if let Err(e) = register_signal_handler(signal, on_kick) {
                 // Only an invalid signal number can cause this.
                 say(format_args!("cannot install the kick handler: {e}"));
@@ -121,7 +114,7 @@ pub(super) fn enrol<'a>(fd: &mut VcpuFd) -> Enrolled<'a> {
 /// process, which takes the signal as a kick without a vCPU, that is, not at all.
 pub(super) fn kick(tid: libc::pid_t) {
     // SAFETY: tgkill takes three integers; every thread of this process handles the signal.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal()) };
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, kick_signal::number()) };
 }
 
 #[cfg(test)]
@@ -137,7 +130,7 @@ mod tests {
             assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), signal) }, 0);
         };
         let enrolled = Enrolled::with(&flag);
-        for signal in [signal(), libc::SIGIO] {
+        for signal in [kick_signal::number(), libc::SIGIO] {
             tell(signal);
             assert_eq!(flag.load(Ordering::SeqCst), 1);
             enrolled.forget();
@@ -147,7 +140,7 @@ mod tests {
         assert_eq!(flag.load(Ordering::SeqCst), 1);
         enrolled.forget();
         drop(enrolled);
-        for signal in [signal(), libc::SIGIO] {
+        for signal in [kick_signal::number(), libc::SIGIO] {
             tell(signal);
         }
         assert_eq!(flag.load(Ordering::SeqCst), 0);

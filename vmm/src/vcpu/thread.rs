@@ -4,14 +4,20 @@ use std::sync::mpsc::Receiver;
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
-use super::exit::{Next, handle};
+use super::exit::{Counting, Next, handle};
 use super::kick::{self, Kicked};
+use super::kvm_pmu::KvmPmu;
 use super::lvtpc::{self, Lvtpc};
-use super::{Command, Counting, Report};
-use crate::devices::ports::Stop;
+use super::remote::Command;
+use crate::devices::stop::Stop;
 use crate::dump::{KvmCounters, VcpuDump};
-use crate::machine::kvm_pmu::KvmPmu;
 use crate::say::say_at_once;
+
+/// Told when a vCPU finds that the machine must stop.
+pub trait Report: Send {
+    /// `index` found `stop`.
+    fn stopped(&self, index: u8, stop: Stop);
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -112,7 +118,7 @@ impl<R: Report> Drop for Reporting<R> {
 
 /// See the module.
 pub(super) struct Thread<'a, D, R: Report> {
-    doors: D,
+    handler: D,
     commands: Receiver<Command>,
     report: Reporting<R>,
     kicks: kick::Enrolled<'a>,
@@ -121,12 +127,12 @@ pub(super) struct Thread<'a, D, R: Report> {
 
 impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
     pub(super) fn new(
-        doors: D,
+        handler: D,
         commands: Receiver<Command>,
         report: Reporting<R>,
         kicks: kick::Enrolled<'a>,
     ) -> Self {
-        Self { doors, commands, report, kicks, state: State::Paused }
+        Self { handler, commands, report, kicks, state: State::Paused }
     }
 
     /// Until the end; returns the final counts.
@@ -138,13 +144,13 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
                     Err(_) => self.state = State::Ended,
                 },
                 State::Running => self.run(processor),
-                State::Ended => return VcpuDump { kvm: processor.counters(), ..self.doors.finish() },
+                State::Ended => return VcpuDump { kvm: processor.counters(), ..self.handler.finish() },
             }
         }
     }
 
     fn run(&mut self, processor: &mut impl Processor) {
-        if self.doors.must_wait() {
+        if self.handler.must_wait() {
             // Whoever asks for counts, or for the end, does not wait for that reader too.
             return kick::answer(&mut Turn { thread: self, processor });
         }
@@ -156,7 +162,7 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
                 say_at_once(format_args!("vCPU {}: triple fault {place}", self.report.index));
                 self.stop(Stop::Reset);
             }
-            Ok(exit) => match handle(exit, &mut self.doors) {
+            Ok(exit) => match handle(exit, &mut self.handler) {
                 Next::Run => {
                     self.count(processor);
                     self.interrupt(processor);
@@ -172,21 +178,21 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
 
     /// The instruction that exited, if the processor has not and KVM will not.
     fn count(&mut self, processor: &impl Processor) {
-        if self.doors.wants_mode()
+        if self.handler.wants_mode()
             && let Some(kernel) = processor.in_kernel()
         {
-            self.doors.emulated(kernel);
+            self.handler.emulated(kernel);
         }
     }
 
     /// Whatever the exit or the kick was: a due interrupt is in KVM's hands before anything else happens to this vCPU.
     fn interrupt(&mut self, processor: &mut impl Processor) {
-        if self.doors.take_pmi()
+        if self.handler.take_pmi()
             && let Err(e) = processor.interrupt()
         {
             self.stop(Stop::Failed(e.to_string()));
         }
-        if let Some(vector) = self.doors.take_vector()
+        if let Some(vector) = self.handler.take_vector()
             && let Err(e) = processor.send(vector)
         {
             self.stop(Stop::Failed(e.to_string()));
@@ -198,7 +204,7 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
             Command::Run => self.state = State::Running,
             // Whoever asked may have given up.
             Command::Dump(reply) => {
-                drop(reply.send(VcpuDump { kvm: processor.counters(), ..self.doors.dump() }));
+                drop(reply.send(VcpuDump { kvm: processor.counters(), ..self.handler.dump() }));
             }
             Command::End => self.state = State::Ended,
         }
@@ -224,7 +230,7 @@ impl<D: Counting, R: Report, P: Processor> Kicked for Turn<'_, '_, D, R, P> {
     }
 
     fn alarms(&mut self) {
-        self.thread.doors.kicked();
+        self.thread.handler.kicked();
         self.thread.interrupt(self.processor);
     }
 

@@ -10,7 +10,7 @@ use virtio_queue::QueueT;
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::control::Control;
+use super::port_control::Control;
 use super::queues::{CONTROL_RX, CONTROL_TX, QUEUE_SIZE, RX, TX, Taken, fill, take, usable};
 use super::transport::{MmioTransport, State};
 use crate::ratelimit::RateLimit;

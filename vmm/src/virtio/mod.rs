@@ -8,7 +8,7 @@
 //! device into the state NEEDS_RESET, is reported once, and the VM goes on.
 
 mod console;
-mod control;
+mod port_control;
 mod queues;
 mod transport;
 
@@ -16,7 +16,5 @@ mod transport;
 mod tests;
 
 pub use console::{PortBackend, SessionConsole};
+pub use port_control::PORT_NAME;
 pub use transport::{MmioTransport, QUEUE_NOTIFY};
-
-/// Name of the port, by which the guest's agent knows it.
-pub const PORT_NAME: &str = "perfvisor.session.0";

@@ -15,7 +15,7 @@ use virtio_queue::{Queue, QueueT};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::control::{CONFIG_SPACE, F_MULTIPORT};
+use super::port_control::{CONFIG_SPACE, F_MULTIPORT};
 use super::queues::{QUEUE_COUNT, QUEUE_SIZE};
 
 /// Offset of the register whose writes notify a queue; the value is the queue's index.

@@ -9,7 +9,7 @@ use std::sync::RwLock;
 
 use libtest_mimic::Trial;
 use perfvisor::dump::VcpuDump;
-use perfvisor::vcpu;
+use perfvisor::kick_signal;
 use vpmu::module::{self, ModulePmu};
 use vpmu::perf::{PerfPmu, probe};
 use vpmu::{Host, Model, PmuConfig};
@@ -86,7 +86,7 @@ impl Source {
                 let hold = module::hold().unwrap();
                 let info = hold.info();
                 let counting = move |offset| {
-                    let mut module = ModulePmu::new(info, vcpu::signal());
+                    let mut module = ModulePmu::new(info, kick_signal::number());
                     module.set_tsc_offset(offset);
                     module
                 };
@@ -129,7 +129,7 @@ fn trials_by(source: Source, list: bool) -> Vec<Trial> {
 fn perf(offset: u64) -> PerfPmu {
     let mut perf = PerfPmu::new();
     perf.set_tsc_offset(offset);
-    perf.set_kick_signal(vcpu::signal());
+    perf.set_kick_signal(kick_signal::number());
     perf
 }
 

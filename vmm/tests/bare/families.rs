@@ -77,55 +77,10 @@ fn holds_what_is_written(model: Model) {
 
 fn written(script: &mut Script, register: &Register, every: bool) {
     let msr = register.msr;
-    let bits: Vec<u64> = (0..64).map(|bit| 1 << bit).collect();
     match register.kind {
-        Kind::Bits { valid, ignored } | Kind::Action { valid, ignored } => {
-            let stays = if matches!(register.kind, Kind::Bits { .. }) { valid } else { 0 };
-            let reserved = !(valid | ignored);
-            let all = [
-                valid,
-                ignored,
-                1 << reserved.trailing_zeros().min(63),
-                1 << (63 - reserved.leading_zeros().min(63)),
-            ];
-            let values: Vec<u64> = if every { bits } else { Vec::new() };
-            for value in values.into_iter().chain(all).chain([0]) {
-                if value & reserved != 0 {
-                    script.writes(msr, 0);
-                    script.faults(Step::WriteMsr(msr, value));
-                    script.reads(msr, 0);
-                } else {
-                    script.writes(msr, value);
-                    script.reads(msr, value & stays);
-                }
-            }
-            script.writes(msr, register.reset & stays);
-        }
-        Kind::Counter { width, write } => {
-            for value in
-                [1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_2345_6789, 0x80_0000_0000, mask(width)]
-                    .into_iter()
-                    .chain((width < 64).then(|| 1u64 << width))
-                    .chain([u64::MAX, 0])
-            {
-                let holds = match write {
-                    CounterWrite::SignExtended32 if value & 0x8000_0000 != 0 => {
-                        Some(value & 0xFFFF_FFFF | mask(width) & !0xFFFF_FFFF)
-                    }
-                    CounterWrite::SignExtended32 => Some(value & 0xFFFF_FFFF),
-                    CounterWrite::Full => Some(value & mask(width)),
-                    CounterWrite::FullChecked => (value & !mask(width) == 0).then_some(value),
-                };
-                match holds {
-                    Some(holds) => {
-                        script.writes(msr, value);
-                        script.reads(msr, holds);
-                    }
-                    None => script.faults(Step::WriteMsr(msr, value)),
-                }
-            }
-            script.writes(msr, 0);
-        }
+        Kind::Bits { valid, ignored } => bits_written(script, register, every, [valid, ignored], valid),
+        Kind::Action { valid, ignored } => bits_written(script, register, every, [valid, ignored], 0),
+        Kind::Counter { width, write } => counter_written(script, msr, width, write),
         Kind::ReadOnly { silently } => {
             for value in [0, 1, u64::MAX] {
                 script.refused(msr, value, silently);
@@ -143,6 +98,54 @@ fn written(script: &mut Script, register: &Register, every: bool) {
             script.faults(Step::WriteMsr(msr, 0));
         }
     }
+}
+
+/// A register of single bits, of which those of `stays` can be read back.
+fn bits_written(script: &mut Script, register: &Register, every: bool, known: [u64; 2], stays: u64) {
+    let msr = register.msr;
+    let [valid, ignored] = known;
+    let reserved = !(valid | ignored);
+    let all = [
+        valid,
+        ignored,
+        1 << reserved.trailing_zeros().min(63),
+        1 << (63 - reserved.leading_zeros().min(63)),
+    ];
+    let values = (0..64).map(|bit| 1 << bit).filter(|_| every);
+    for value in values.chain(all).chain([0]) {
+        if value & reserved != 0 {
+            script.writes(msr, 0);
+            script.faults(Step::WriteMsr(msr, value));
+            script.reads(msr, 0);
+        } else {
+            script.writes(msr, value);
+            script.reads(msr, value & stays);
+        }
+    }
+    script.writes(msr, register.reset & stays);
+}
+
+fn counter_written(script: &mut Script, msr: u32, width: u32, write: CounterWrite) {
+    let values = [1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_2345_6789, 0x80_0000_0000, mask(width)];
+    let beyond = (width < 64).then(|| 1u64 << width);
+    for value in values.into_iter().chain(beyond).chain([u64::MAX, 0]) {
+        let holds = match write {
+            CounterWrite::SignExtended32 if value & 0x8000_0000 != 0 => {
+                Some(value & 0xFFFF_FFFF | mask(width) & !0xFFFF_FFFF)
+            }
+            CounterWrite::SignExtended32 => Some(value & 0xFFFF_FFFF),
+            CounterWrite::Full => Some(value & mask(width)),
+            CounterWrite::FullChecked => (value & !mask(width) == 0).then_some(value),
+        };
+        match holds {
+            Some(holds) => {
+                script.writes(msr, value);
+                script.reads(msr, holds);
+            }
+            None => script.faults(Step::WriteMsr(msr, value)),
+        }
+    }
+    script.writes(msr, 0);
 }
 
 /// Both numbers of a register are one.

@@ -30,7 +30,7 @@ mod lvtpc;
 mod machine;
 mod overflow;
 mod programming;
-mod rdpmc;
+mod rdpmc_probe;
 mod run_command;
 mod running;
 mod script;
@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
     trials.extend(lvtpc::trials());
     trials.extend(machine::trials());
     trials.extend(overflow::trials());
-    trials.extend(rdpmc::trials());
+    trials.extend(rdpmc_probe::trials());
     trials.extend(smp::trials());
     trials.extend(test_kernels::trials());
     trials.extend(run_command::trials());

@@ -8,7 +8,7 @@ use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
-use perfvisor::devices::ports::Stop;
+use perfvisor::devices::stop::Stop;
 use perfvisor::dump::VcpuDump;
 use perfvisor::machine::Machine;
 use vpmu::Model;

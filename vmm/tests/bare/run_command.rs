@@ -2,9 +2,10 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use images::process::Guarded;
 use libtest_mimic::Trial;
 
 use crate::kernel::Step;
@@ -137,17 +138,6 @@ fn console_and_report() {
     );
 }
 
-/// A child that does not outlive its test, however that ends.
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // Both fail when it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What the shell below gives its child as descriptor 9.
 const INHERITED: &str = "/dev/zero";
 
@@ -159,7 +149,7 @@ fn signal() {
     shell.arg("-c").arg(format!("exec \"$@\" 9<{INHERITED}")).arg("sh").arg(run.get_program());
     shell.args(run.get_args()).args(["--console", "said", "--name", "spins"]);
     shell.current_dir(case.folder.path()).env("XDG_RUNTIME_DIR", case.folder.path());
-    let mut child = Guarded(shell.spawn().unwrap());
+    let mut child = Guarded::spawn(&mut shell).unwrap();
     let said = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     let deadline = Instant::now() + Duration::from_secs(20);
     while !said(&case.path("said")) {

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use perfvisor::confinement::{Confinement, Counting};
-use perfvisor::devices::ports::Stop;
+use perfvisor::devices::stop::Stop;
 use perfvisor::dump::VcpuDump;
-use perfvisor::machine::boot::{Initrd, Module};
-use perfvisor::machine::{Config, GuestPmu, Machine};
+use perfvisor::machine::{Config, GuestPmu, Initrd, Machine, Module};
 use vpmu::module::ModulePmu;
 use vpmu::perf::PerfPmu;
 use vpmu::{DoorParts, HostFamily, HostPmu, Model, PmuConfig};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::time::Instant;
 
-use perfvisor::vcpu;
+use perfvisor::kick_signal;
 use vpmu::{HostEvent, HostPmu, LoadError};
 
 const SLOTS: usize = 16;
@@ -110,7 +110,7 @@ impl Timer {
         // SAFETY: all zeros are a valid sigevent.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = vcpu::signal();
+        event.sigev_signo = kick_signal::number();
         // SAFETY: gettid takes nothing and cannot fail.
         event.sigev_notify_thread_id = unsafe { libc::gettid() };
         let mut timer = ptr::null_mut();

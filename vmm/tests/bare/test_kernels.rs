@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use libtest_mimic::Trial;
-use perfvisor::devices::ports::Stop;
-use perfvisor::machine::boot::Module;
+use perfvisor::devices::stop::Stop;
+use perfvisor::machine::Module;
 
 use crate::kernel::{Format, LOADED, Step, kernel};
 use crate::running::run_kernel;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::family;
+use super::{family, programs};
 use crate::case::{Case, Evidence, Setting, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "driver",
+    copies: programs::perf,
     limit: Duration::from_secs(60),
     guest,
     answer: nothing_asked,

@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::printed::{self, counts, stat};
-use super::{family, spin};
+use super::{family, programs};
 use crate::case::{Case, Evidence, Setting, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "kernel",
+    copies: programs::perf,
     limit: Duration::from_secs(60),
     guest,
     answer: nothing_asked,
@@ -23,7 +24,7 @@ const PLAUSIBLE: std::ops::Range<u64> = 10_000..20_000_000;
 
 /// No more than two, which is all that a P6 has.
 fn guest(_: &Setting) -> String {
-    let program = spin(ITERATIONS);
+    let program = programs::spin(ITERATIONS);
     [stat(&["instructions:u"], "", &program), stat(&["instructions", "instructions:k"], "", &program)]
         .join("\n")
 }

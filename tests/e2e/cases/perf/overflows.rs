@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::case::{Case, Setting, nothing_asked};
+use crate::case::{Case, Setting, no_copies, nothing_asked};
 use crate::cases::pmctest;
 
 pub(crate) const CASE: Case = Case {
     name: "overflows",
+    copies: no_copies,
     limit: Duration::from_secs(60),
     guest: |setting: &Setting| pmctest::command(setting, &["family-"]),
     answer: nothing_asked,

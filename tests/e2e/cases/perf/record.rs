@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::printed::{self, counts, stat};
+use super::programs;
 use crate::case::{Case, Evidence, Setting, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "record",
+    copies: programs::perf,
     limit: Duration::from_secs(180),
     guest,
     answer: nothing_asked,

@@ -6,12 +6,18 @@ use anyhow::{Context, Result, ensure};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
 
 use super::printed::{self, Counts, counts, stat};
-use super::{family, spin};
+use super::{family, programs};
 use crate::case::{Case, Evidence, Setting, Waiting, single};
 use crate::dump::Dump;
 
-pub(crate) const CASE: Case =
-    Case { name: "stat", limit: Duration::from_secs(120), guest, answer, tests: || single(host) };
+pub(crate) const CASE: Case = Case {
+    name: "stat",
+    copies: programs::perf,
+    limit: Duration::from_secs(120),
+    guest,
+    answer,
+    tests: || single(host),
+};
 
 const COUNTED: &str = "counted";
 
@@ -21,7 +27,7 @@ const ITERATIONS: [u64; 2] = [1_000, 5_000_000];
 const EVENTS: [&str; 2] = ["instructions:u", "branches:u"];
 
 fn guest(setting: &Setting) -> String {
-    let [few, many] = ITERATIONS.map(spin);
+    let [few, many] = ITERATIONS.map(programs::spin);
     let all = family::of(setting.pmu).map(family::Family::events).unwrap_or_default();
     let lines = [
         stat(&EVENTS, "", &few),

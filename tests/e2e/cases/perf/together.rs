@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::printed::{counts, stat};
+use super::programs;
 use super::stat::differ_exactly;
 use crate::case::{Case, Evidence, Setting, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {
     name: "together",
+    copies: programs::perf,
     limit: Duration::from_secs(180),
     guest,
     answer: nothing_asked,

@@ -25,8 +25,8 @@ const PROGRAMS: usize = 3;
 /// Times it is taken out, and how long that may take on a busy machine: what uses it keeps it in.
 const ROUNDS: u32 = 10;
 const LIMIT: Duration = Duration::from_secs(240);
-/// Without calls, so that there are moments when nobody uses it.
-const PAUSE: Duration = Duration::from_micros(500);
+/// Without calls, so that there are moments when nobody uses it: longer than a use takes in the lab, for there are several users.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What the processes tell each other. Zero at first.
 struct Shared {

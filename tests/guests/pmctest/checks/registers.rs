@@ -14,7 +14,7 @@ use rustix::thread::sched_setaffinity;
 use tests::event::INSTRUCTIONS;
 use tests::workload::spin;
 
-use super::global::Global;
+use super::global_mode::Global;
 use super::state::switches;
 use crate::Check;
 use crate::interrupting::twice;

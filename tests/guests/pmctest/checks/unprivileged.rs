@@ -6,10 +6,11 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
 use anyhow::{Context, Result, ensure};
+use images::process::Guarded;
 use libvperfctr::{Driver, Vperfctr, sys};
 use rustix::io::Errno;
 use tests::event::INSTRUCTIONS;
@@ -70,7 +71,7 @@ pub(super) fn counter() -> Result<()> {
 
 fn not_anothers() -> Result<()> {
     let mut neighbour =
-        Guarded(role_of(SOMEBODY, NEIGHBOUR).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+        Guarded::spawn(role_of(SOMEBODY, NEIGHBOUR).stdin(Stdio::piped()).stdout(Stdio::piped()))?;
     let mut line = String::new();
     BufReader::new(neighbour.0.stdout.take().context("no pipe")?).read_line(&mut line)?;
     let place = format!("{} {}", neighbour.0.id(), line.trim());
@@ -79,15 +80,6 @@ fn not_anothers() -> Result<()> {
     let status = neighbour.0.wait()?;
     ensure!(status.success(), "the neighbour failed ({status})");
     Ok(())
-}
-
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// In the child: counters, until told to end.

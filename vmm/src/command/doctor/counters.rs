@@ -4,7 +4,7 @@ use vpmu::HostFamily;
 use vpmu::module::{self, EMULATED, Info, OpenError};
 use vpmu::perf::{self, ProbeError};
 
-use super::{Finding, Verdict, finding};
+use super::finding::{Finding, Verdict, finding};
 use crate::host::pmu_holders;
 use crate::host::source::{auto_may_be_module, remedy};
 

@@ -3,7 +3,8 @@
 use vm_memory::{Bytes, GuestAddress};
 
 use super::room::Room;
-use crate::machine::{Error, layout};
+use crate::address_map;
+use crate::machine::error::Error;
 
 /// Port of the first serial port.
 const COM1: u64 = 0x400;
@@ -23,9 +24,9 @@ pub(super) fn write_data_area(room: &mut Room<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let words = [
-        (COM1, layout::COM1),
-        (EBDA, (layout::LOW_MEMORY_END >> 4) as u16),
-        (CONVENTIONAL, (layout::LOW_MEMORY_END >> 10) as u16),
+        (COM1, address_map::COM1),
+        (EBDA, (address_map::LOW_MEMORY_END >> 4) as u16),
+        (CONVENTIONAL, (address_map::LOW_MEMORY_END >> 10) as u16),
     ];
     for (at, word) in words {
         room.memory().write_obj(word, GuestAddress(at)).map_err(Error::Memory)?;

@@ -11,7 +11,10 @@ use linux_loader::loader::{KernelLoader, bzimage::BzImage};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::memory_map::memory_map;
-use crate::machine::{Error, acpi, layout, memory, registers};
+use crate::address_map;
+use crate::machine::config::Initrd;
+use crate::machine::error::Error;
+use crate::machine::{acpi, memory, registers};
 
 /// `xloadflags`: the kernel has the 64-bit entry point at 0x200.
 const XLF_KERNEL_64: u16 = 1;
@@ -22,15 +25,6 @@ const MAGIC: &[u8] = b"HdrS";
 const MAGIC_AT: usize = 0x202;
 /// Offset of the 64-bit entry from the start of the protected-mode kernel.
 const ENTRY_64: u64 = 0x200;
-
-/// The parts of an initial RAM disk: one file, and what is put behind it.
-#[derive(Debug, Default)]
-pub struct Initrd {
-    /// A cpio archive, compressed or not.
-    pub base: Option<std::path::PathBuf>,
-    /// An uncompressed cpio archive that the kernel unpacks over the first.
-    pub overlay: Vec<u8>,
-}
 
 /// Whether a file that begins with `head` is a bzImage.
 pub(super) fn is_bzimage(head: &[u8]) -> bool {
@@ -49,7 +43,7 @@ pub(super) fn load(
     let bad_kernel = |reason: String| Error::Kernel { path: kernel.to_owned(), reason };
     let mut file = RegularFile::open(kernel).map_err(|e| bad_kernel(e.to_string()))?.into_file();
     check_length(&mut file).map_err(bad_kernel)?;
-    let loaded = BzImage::load(memory, None, &mut file, Some(GuestAddress(layout::HIGH_MEMORY)))
+    let loaded = BzImage::load(memory, None, &mut file, Some(GuestAddress(address_map::HIGH_MEMORY)))
         .map_err(|e| bad_kernel(format!("not a bzImage that fits into the guest's memory ({e})")))?;
     let mut header = loaded.setup_header.ok_or_else(|| bad_kernel("it has no setup header".to_owned()))?;
     if { header.version } < 0x020C || { header.xloadflags } & XLF_KERNEL_64 == 0 {
@@ -66,13 +60,13 @@ pub(super) fn load(
     header.type_of_loader = LOADER_UNDEFINED;
     header.ramdisk_image = initrd_at as u32;
     header.ramdisk_size = initrd_size as u32;
-    header.cmd_line_ptr = layout::CMDLINE as u32;
-    let limit = layout::CMDLINE_MAX.min({ header.cmdline_size } as usize + 1);
+    header.cmd_line_ptr = address_map::CMDLINE as u32;
+    let limit = address_map::CMDLINE_MAX.min({ header.cmdline_size } as usize + 1);
     if cmdline.len() >= limit || cmdline.contains('\0') {
         return Err(Error::CommandLine { length: cmdline.len(), limit: limit - 1 });
     }
     memory
-        .write_slice(&[cmdline.as_bytes(), b"\0"].concat(), GuestAddress(layout::CMDLINE))
+        .write_slice(&[cmdline.as_bytes(), b"\0"].concat(), GuestAddress(address_map::CMDLINE))
         .map_err(Error::Memory)?;
 
     let mut params =
@@ -83,7 +77,7 @@ pub(super) fn load(
         params.e820_entries = i as u8 + 1;
     }
     LinuxBootConfigurator::write_bootparams(
-        &BootParams::new(&params, GuestAddress(layout::ZERO_PAGE)),
+        &BootParams::new(&params, GuestAddress(address_map::ZERO_PAGE)),
         memory,
     )
     .map_err(|e| bad_kernel(e.to_string()))?;

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use vm_memory::{Address, GuestMemoryBackend, GuestMemoryMmap};
 
-use crate::machine::{layout, memory};
+use crate::address_map;
+use crate::machine::memory;
 
 /// What a part of memory is for. The numbers are those of BIOS function E820h (ACPI 6.5, table 15.4), which all
 /// three protocols use.
@@ -31,13 +32,13 @@ impl Part {
 pub(super) fn memory_map(memory: &GuestMemoryMmap) -> Vec<Part> {
     let ram = |range| Part { range, kind: Kind::Ram };
     let mut map = vec![
-        ram(0..layout::LOW_MEMORY_END),
-        Part { range: layout::ACPI..layout::ACPI_END, kind: Kind::Reserved },
-        ram(layout::HIGH_MEMORY..memory::low_end(memory)),
+        ram(0..address_map::LOW_MEMORY_END),
+        Part { range: address_map::ACPI..address_map::ACPI_END, kind: Kind::Reserved },
+        ram(address_map::HIGH_MEMORY..memory::low_end(memory)),
     ];
     let end = memory.last_addr().raw_value() + 1;
-    if end > layout::ABOVE_4G {
-        map.push(ram(layout::ABOVE_4G..end));
+    if end > address_map::ABOVE_4G {
+        map.push(ram(address_map::ABOVE_4G..end));
     }
     map
 }

@@ -8,6 +8,7 @@
 
 mod bios;
 mod elf;
+pub(super) mod entry;
 mod image;
 mod linux;
 mod memory_map;
@@ -20,12 +21,11 @@ use std::path::Path;
 
 use vm_memory::GuestMemoryMmap;
 
-use super::{Config, Error};
+use super::config::Config;
+use super::error::Error;
 use elf::Elf;
+use entry::Entry;
 use image::Image;
-pub use linux::Initrd;
-pub use modules::Module;
-use room::Room;
 
 /// The protocol by which a kernel is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,34 +36,6 @@ pub enum Protocol {
     Pvh,
     /// A multiboot 1 image.
     Multiboot,
-}
-
-/// How the first vCPU enters the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
-    /// In long mode at this address, by Linux's 64-bit boot protocol.
-    Linux(u64),
-    /// In 32-bit protected mode.
-    Protected(ProtectedMode),
-}
-
-/// Registers of an entry in 32-bit protected mode, without paging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProtectedMode {
-    pub(super) eip: u32,
-    pub(super) eax: u32,
-    pub(super) ebx: u32,
-    /// Address of the descriptors that the segment registers were loaded from.
-    pub(super) gdt: u32,
-}
-
-impl ProtectedMode {
-    /// Neither protocol promises a GDT; a kernel that reloads a segment register before it has its own finds one.
-    fn new(room: &mut Room<'_>, eip: u32, eax: u32, ebx: u32) -> Result<Self, Error> {
-        let descriptors = super::registers::PROTECTED_GDT;
-        let bytes: Vec<u8> = descriptors.iter().flat_map(|descriptor| descriptor.to_le_bytes()).collect();
-        Ok(Self { eip, eax, ebx, gdt: room.put(&bytes)? })
-    }
 }
 
 /// What a kernel's file is; an error says what else it seems to be.

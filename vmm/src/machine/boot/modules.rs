@@ -1,36 +1,12 @@
 //! Files that a kernel gets beside itself.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
 use super::image::Image;
 use super::room::Room;
-use crate::machine::Error;
+use crate::machine::config::Module;
+use crate::machine::error::Error;
 
 /// Multiboot promises whole pages to those who ask; others do not mind.
 const PAGE: u64 = 4096;
-
-/// A file for the kernel, and words for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Module {
-    /// The file.
-    pub path: PathBuf,
-    /// What it is told about the file.
-    pub words: String,
-}
-
-impl FromStr for Module {
-    type Err = String;
-
-    /// `FILE` or `FILE,WORDS`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (path, words) = text.split_once(',').unwrap_or((text, ""));
-        if path.is_empty() {
-            return Err("a module is a file, or a file, a comma and words for it".to_owned());
-        }
-        Ok(Self { path: path.into(), words: words.to_owned() })
-    }
-}
 
 /// Where a module is.
 #[derive(Debug)]
@@ -59,17 +35,4 @@ pub(super) fn load(room: &mut Room<'_>, modules: &[Module]) -> Result<Vec<Loaded
             Ok(Loaded { start: start as u32, size: size as u32 })
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_comma_parts_the_file_from_its_words() {
-        let module = |path: &str, words: &str| Ok(Module { path: path.into(), words: words.to_owned() });
-        assert_eq!("a/b".parse(), module("a/b", ""));
-        assert_eq!("a/b,x=1,2 y".parse(), module("a/b", "x=1,2 y"));
-        assert!(",x".parse::<Module>().is_err());
-    }
 }

@@ -6,11 +6,14 @@ use linux_loader::loader::elf::start_info::{
 use vm_memory::{ByteValued, GuestMemoryMmap};
 
 use super::elf::Elf;
+use super::entry::{Entry, ProtectedMode};
 use super::image::{Image, u32_at, u64_at};
 use super::memory_map::memory_map;
 use super::room::Room;
-use super::{Entry, ProtectedMode, bios, modules};
-use crate::machine::{Config, Error, acpi};
+use super::{bios, modules};
+use crate::machine::acpi;
+use crate::machine::config::Config;
+use crate::machine::error::Error;
 
 /// Name and type of the note that has the 32-bit entry point (Xen, public/elfnote.h).
 const NOTE_NAME: &[u8] = b"Xen\0";

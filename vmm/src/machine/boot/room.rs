@@ -5,7 +5,8 @@ use std::ops::Range;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::memory_map::{Kind, memory_map};
-use crate::machine::{Error, layout};
+use crate::address_map;
+use crate::machine::error::Error;
 
 /// Memory that the kernel and what it is given have to share.
 pub(super) struct Room<'a> {
@@ -45,8 +46,8 @@ impl<'a> Room<'a> {
 
     /// The end of what is taken below 4 GiB, and at least the first megabyte's.
     pub(super) fn end(&self) -> u64 {
-        let ends = self.taken.iter().map(|taken| taken.end).filter(|end| *end <= layout::ABOVE_4G);
-        ends.max().unwrap_or(0).max(layout::HIGH_MEMORY)
+        let ends = self.taken.iter().map(|taken| taken.end).filter(|end| *end <= address_map::ABOVE_4G);
+        ends.max().unwrap_or(0).max(address_map::HIGH_MEMORY)
     }
 
     /// Take `size` bytes at the first free place from `from` on, below 4 GiB.
@@ -57,7 +58,7 @@ impl<'a> Room<'a> {
         starts.sort_unstable();
         let fits = |start: &u64| {
             start.checked_add(size).is_some_and(|end| {
-                end <= layout::ABOVE_4G
+                end <= address_map::ABOVE_4G
                     && self.ram.iter().any(|ram| ram.start <= *start && end <= ram.end)
                     && !self.taken.iter().any(|taken| taken.start < end && *start < taken.end)
             })
@@ -74,7 +75,7 @@ impl<'a> Room<'a> {
     /// Put what the kernel is told somewhere, and return where: 32-bit code can reach it.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<u32, Error> {
         let size = bytes.len() as u64;
-        let at = self.find(size, 8, layout::BOOT_INFORMATION).ok_or(Error::BootInformation { size })?;
+        let at = self.find(size, 8, address_map::BOOT_INFORMATION).ok_or(Error::BootInformation { size })?;
         self.memory.write_slice(bytes, GuestAddress(at)).map_err(Error::Memory)?;
         // `find` stays below 4 GiB.
         Ok(at as u32)
@@ -132,7 +133,7 @@ mod tests {
                 };
                 if let Some(at) = got {
                     prop_assert!(at >= start && at + size <= 4 << 20);
-                    prop_assert!(size == 0 || at + size <= layout::LOW_MEMORY_END || at >= layout::HIGH_MEMORY);
+                    prop_assert!(size == 0 || at + size <= address_map::LOW_MEMORY_END || at >= address_map::HIGH_MEMORY);
                 }
             }
             for pair in room.taken.windows(2) {

@@ -9,8 +9,10 @@ use tempfile::TempDir;
 use vm_memory::{ByteValued, Bytes, GuestAddress};
 
 use super::elf::tests::{Part, file, pvh_note};
+use super::entry::ProtectedMode;
 use super::*;
-use crate::machine::layout;
+use crate::address_map;
+use crate::machine::config::{Initrd, Module};
 
 const MEMORY: u64 = 4 << 20;
 const ENTRY: u32 = 0x10_0010;
@@ -147,7 +149,7 @@ fn a_pvh_kernel_finds_everything() {
         .map(|i| case.obj::<hvm_memmap_table_entry>(info.memmap_paddr + i * 24))
         .map(|entry| (entry.addr, entry.size, entry.type_))
         .collect();
-    let (low, acpi) = (layout::LOW_MEMORY_END, layout::ACPI);
+    let (low, acpi) = (address_map::LOW_MEMORY_END, address_map::ACPI);
     assert_eq!(map, [(0, low, 1), (acpi, 0x2_0000, 2), (0x10_0000, MEMORY - 0x10_0000, 1)]);
 }
 
@@ -175,7 +177,7 @@ fn a_multiboot_kernel_finds_everything() {
         // Entries do not count their own size field.
         let (length, map) = (info(44), info(48));
         assert_eq!((length, case.word(map), case.word(map + 24)), (72, 20, 20));
-        assert_eq!(case.obj::<u64>(u64::from(map) + 24 + 4), layout::ACPI);
+        assert_eq!(case.obj::<u64>(u64::from(map) + 24 + 4), address_map::ACPI);
         assert_eq!(case.word(map + 24 + 20), 2);
         assert_eq!(case.text(info(64).into()), "perfvisor");
     }
@@ -198,7 +200,7 @@ fn a_multiboot_file_need_not_be_an_elf_file() {
 #[test]
 fn what_a_kernel_is_told_lies_clear_of_it() {
     // All of low memory but a hole below the usual place, and that place itself.
-    let taken = vec![0xC3; (layout::LOW_MEMORY_END - 0x9000) as usize];
+    let taken = vec![0xC3; (address_map::LOW_MEMORY_END - 0x9000) as usize];
     let case = Case::new(&pvh(&[Part::load(0x9000, &taken)])).with_module("one", "w", b"x");
     let entry = case.protected();
     assert_eq!(case.bytes(0x9000, taken.len()), taken);
@@ -226,7 +228,7 @@ fn what_does_not_fit_is_refused() {
     assert!(refused(missing).contains("/nowhere/file"));
     // No room at all for what it must be told.
     let all = [
-        Part::load(0, &vec![0; layout::LOW_MEMORY_END as usize]),
+        Part::load(0, &vec![0; address_map::LOW_MEMORY_END as usize]),
         Part { memory_size: MEMORY - 0x10_1000, ..Part::load(0x10_1000, b"") },
         Part { memory_size: 0x1000 - 0x40, ..Part::load(0x10_0040, b"") },
     ];

@@ -9,13 +9,13 @@ use kvm_ioctls::{MsrExitReason, WriteMsrExit};
 
 use super::*;
 use crate::dump::Exits;
-use crate::vcpu::exit::{Doors, GeneralProtection};
+use crate::vcpu::exit::{ExitHandler, GeneralProtection};
 
 /// What happened, in order.
 type Log = Rc<RefCell<Vec<&'static str>>>;
 
 /// A PMU whose counter overflows when told so.
-struct FakeDoors {
+struct FakeHandler {
     log: Log,
     alarm: bool,
     due: bool,
@@ -25,7 +25,7 @@ struct FakeDoors {
     uncounted: bool,
 }
 
-impl Doors for FakeDoors {
+impl ExitHandler for FakeHandler {
     fn port_read(&mut self, _: u16, _: &mut [u8]) {
         self.log.borrow_mut().push("in");
         self.uncounted = true;
@@ -73,7 +73,7 @@ impl Doors for FakeDoors {
     }
 }
 
-impl Counting for FakeDoors {
+impl Counting for FakeHandler {
     fn dump(&mut self) -> VcpuDump {
         self.log.borrow_mut().push("dump");
         VcpuDump { index: 0, exits: Exits::default(), pmu: None, kvm: None }
@@ -193,7 +193,7 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
         commands.send(dump()).unwrap();
     }
     let vector = start.vector.then_some(VECTOR);
-    let doors = FakeDoors {
+    let handler = FakeHandler {
         log: Rc::clone(&log),
         alarm: start.alarm,
         due: start.due,
@@ -211,7 +211,7 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
         data: [0],
     };
     let report = Reporting::new(0, stops.clone());
-    Thread::new(doors, receiver, report, kick::Enrolled::with(&immediate_exit)).main(&mut kvm);
+    Thread::new(handler, receiver, report, kick::Enrolled::with(&immediate_exit)).main(&mut kvm);
     drop(kvm);
     (log.take(), std::mem::take(&mut stops.0.lock().unwrap()))
 }

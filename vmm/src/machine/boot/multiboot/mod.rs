@@ -7,11 +7,15 @@ use std::path::Path;
 use vm_memory::GuestMemoryMmap;
 
 use super::elf::Elf;
+use super::entry::{Entry, ProtectedMode};
 use super::image::Image;
 use super::memory_map::memory_map;
 use super::room::Room;
-use super::{Entry, ProtectedMode, bios, modules};
-use crate::machine::{Config, Error, acpi, layout, memory};
+use super::{bios, modules};
+use crate::address_map;
+use crate::machine::config::Config;
+use crate::machine::error::Error;
+use crate::machine::{acpi, memory};
 pub(super) use header::{find, is_multiboot_2};
 
 /// What EAX says to the kernel.
@@ -51,8 +55,8 @@ pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Resu
 
     let mut information = [0u32; INFORMATION_WORDS];
     information[0] = HAS_MEMORY | HAS_CMDLINE | HAS_MODULES | HAS_MEMORY_MAP | HAS_LOADER_NAME;
-    information[1] = (layout::LOW_MEMORY_END >> 10) as u32;
-    information[2] = ((memory::low_end(memory) - layout::HIGH_MEMORY) >> 10) as u32;
+    information[1] = (address_map::LOW_MEMORY_END >> 10) as u32;
+    information[2] = ((memory::low_end(memory) - address_map::HIGH_MEMORY) >> 10) as u32;
     information[4] = room.put_text(&named(&config.kernel, &config.cmdline))?;
     information[5] = loaded.len() as u32;
     information[6] = room.put(&list)?;

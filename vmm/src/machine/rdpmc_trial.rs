@@ -11,7 +11,7 @@ use kvm_bindings::{Msrs, kvm_msr_entry, kvm_regs};
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::Error;
+use super::error::{Error, Refusal};
 
 /// What the instruction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,27 +23,6 @@ pub enum Rdpmc {
     /// It read something: a counter of KVM's own.
     Counts(u64),
 }
-
-/// Why a guest cannot have PMU registers of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// A plausible wrong number.
-    #[error(
-        "in guests of this host RDPMC reads 0 instead of faulting, so whoever reads counters by it, as the guest's perf \
-         does, would see wrong numbers.\n{REMEDIES}"
-    )]
-    SilentZero,
-    /// KVM's own vPMU answers.
-    #[error(
-        "in guests of this host RDPMC reads a counter of KVM's own vPMU, which cannot be switched off here, so whoever reads \
-         counters by it, as the guest's perf does, would see wrong numbers.\n{REMEDIES}"
-    )]
-    Counts,
-}
-
-const REMEDIES: &str = "Either choose '--msr-door off': only the perfctr door, which never needs RDPMC and counts right;\n\
-    or a host kernel whose RDPMC faults, as Linux 6.12's does; or the lab machine: 'perfvisor --lab run';\n\
-    or '--msr-door unchecked', if nothing in the guest uses RDPMC.";
 
 impl Rdpmc {
     /// Whether no wrong number is read.

@@ -1,7 +1,7 @@
 //! What the probe of RDPMC finds, against a guest of the machine proper.
 
 use libtest_mimic::Trial;
-use perfvisor::host::rdpmc::{Rdpmc, probe};
+use perfvisor::host::rdpmc_probe::{Rdpmc, probe};
 use vpmu::Model;
 
 use crate::guest::{Given, Step};

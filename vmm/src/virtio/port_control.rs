@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::PORT_NAME;
+/// Name of the port, by which the guest's agent knows it.
+pub const PORT_NAME: &str = "perfvisor.session.0";
 
 /// VIRTIO_CONSOLE_F_MULTIPORT, a bit number.
 pub(super) const F_MULTIPORT: u32 = 1;

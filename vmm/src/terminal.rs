@@ -1,4 +1,4 @@
-//! perfvisor's terminal in raw mode, restored on every way out.
+//! perfvisor's terminal: whether there is one, its size, and raw mode, which every way out restores.
 //!
 //! Dropping [`RawTerminal`] restores it, also while a panic unwinds; a handler at exit covers `exit(3)` from any
 //! thread, and signal handlers cover signals that end the process. Only SIGKILL cannot be helped.
@@ -8,6 +8,23 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::termios::{isatty, tcgetwinsize};
+use session::WinSize;
+
+/// True if both standard input and standard output are terminals.
+pub(crate) fn on_terminal() -> bool {
+    isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout())
+}
+
+/// Standard input and output are one terminal, as a rule; the size of either will do.
+pub(crate) fn terminal_size() -> WinSize {
+    let size = tcgetwinsize(rustix::stdio::stdout()).or_else(|_| tcgetwinsize(rustix::stdio::stdin()));
+    match size {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => WinSize { rows: size.ws_row, cols: size.ws_col },
+        _ => WinSize { rows: 24, cols: 80 },
+    }
+}
 
 /// The signals whose default is to end the process and which are sent in practice.
 const FATAL: [i32; 9] = [
@@ -35,11 +52,11 @@ static RAW: AtomicBool = AtomicBool::new(false);
 
 /// The terminal is raw as long as this lives.
 #[derive(Debug)]
-pub(super) struct RawTerminal(());
+pub(crate) struct RawTerminal(());
 
 impl RawTerminal {
     /// Makes the terminal on standard input raw.
-    pub(super) fn enter() -> io::Result<Self> {
+    pub(crate) fn enter() -> io::Result<Self> {
         let settings = get_settings()?;
         if BEFORE.set(Before { settings, actions: current_actions()? }).is_ok() {
             install_handlers()?;

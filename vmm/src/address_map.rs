@@ -3,6 +3,11 @@
 //! The machine is described to the guest by ACPI alone (hardware-reduced), so that it asks for nothing that is
 //! not there.
 
+/// Least memory with which a Debian kernel boots.
+pub(crate) const LEAST_MEMORY: u64 = 64 << 20;
+/// Bytes of a page; KVM maps whole ones.
+pub(crate) const PAGE: u64 = 4 << 10;
+
 /// Boot GDT, read by the processor only until the kernel loads its own.
 pub(crate) const GDT: u64 = 0x500;
 /// Page tables of the entry state: PML4, PDPT and four page directories, identity mapping of 4 GiB.

@@ -1,19 +1,19 @@
-//! The doors of one vCPU of a Linux machine: ports, the session console, and its virtual PMU.
+//! What the exits of one vCPU reach: ports, the session console, and its virtual PMU.
 
 use std::sync::Arc;
 
 use vm_memory::GuestMemoryMmap;
 use vpmu::{HostPmu, MsrOutcome, VirtualPmu};
 
-use crate::devices::ports::{Ports, Stop};
+use crate::address_map;
+use crate::devices::ports::Ports;
+use crate::devices::stop::Stop;
 use crate::dump::{Exits, VcpuDump};
-use crate::machine::layout;
-use crate::vcpu::Counting;
-use crate::vcpu::exit::{Doors, GeneralProtection};
+use crate::vcpu::exit::{Counting, ExitHandler, GeneralProtection};
 use crate::virtio::MmioTransport;
 
 /// See the module.
-pub(crate) struct VcpuDoors<H: HostPmu> {
+pub(crate) struct VcpuExitHandler<H: HostPmu> {
     index: u8,
     ports: Arc<Ports>,
     session: Arc<MmioTransport>,
@@ -26,7 +26,7 @@ pub(crate) struct VcpuDoors<H: HostPmu> {
     uncounted: bool,
 }
 
-impl<H: HostPmu> VcpuDoors<H> {
+impl<H: HostPmu> VcpuExitHandler<H> {
     pub(crate) fn new(
         index: u8,
         ports: Arc<Ports>,
@@ -49,17 +49,17 @@ impl<H: HostPmu> VcpuDoors<H> {
 
 /// Offset into the session console's registers, if `address` is there.
 fn session_offset(address: u64) -> Option<u64> {
-    address.checked_sub(layout::VIRTIO_MMIO).filter(|offset| *offset < layout::VIRTIO_MMIO_SIZE)
+    address.checked_sub(address_map::VIRTIO_MMIO).filter(|offset| *offset < address_map::VIRTIO_MMIO_SIZE)
 }
 
-impl<H: HostPmu> VcpuDoors<H> {
+impl<H: HostPmu> VcpuExitHandler<H> {
     /// Port or memory-mapped input or output, which the processor has not retired.
     fn input_or_output(&mut self) {
         self.uncounted = self.pmu.as_ref().is_some_and(VirtualPmu::counts_emulated_here);
     }
 }
 
-impl<H: HostPmu> Doors for VcpuDoors<H> {
+impl<H: HostPmu> ExitHandler for VcpuExitHandler<H> {
     fn port_read(&mut self, port: u16, data: &mut [u8]) {
         self.exits.port += 1;
         self.input_or_output();
@@ -137,7 +137,7 @@ impl<H: HostPmu> Doors for VcpuDoors<H> {
     }
 }
 
-impl<H: HostPmu> Counting for VcpuDoors<H> {
+impl<H: HostPmu> Counting for VcpuExitHandler<H> {
     fn dump(&mut self) -> VcpuDump {
         let pmu = self.pmu.as_mut().map(VirtualPmu::snapshot);
         VcpuDump { index: self.index, exits: self.exits, pmu, kvm: None }

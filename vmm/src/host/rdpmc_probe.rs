@@ -5,7 +5,7 @@ use kvm_ioctls::Kvm;
 pub use super::tiny_vm::Error;
 use super::tiny_vm::TinyVm;
 use crate::machine;
-pub use crate::machine::rdpmc::Rdpmc;
+pub use crate::machine::rdpmc_trial::Rdpmc;
 
 /// Try it, with the processor and the vPMU that a machine's vCPUs have.
 pub fn probe(kvm: &Kvm) -> Result<Rdpmc, Error> {
@@ -13,7 +13,7 @@ pub fn probe(kvm: &Kvm) -> Result<Rdpmc, Error> {
     let supported = machine::cpuid::supported(kvm)?;
     let leaves = machine::cpuid::for_vcpu(&supported, 0, 1, machine::cpuid::Shown::None)?;
     vm.vcpu.set_cpuid2(&leaves).map_err(|e| Error::Kvm("SET_CPUID2", e))?;
-    Ok(machine::rdpmc::try_on(&mut vm.vcpu, &vm.memory)?)
+    Ok(machine::rdpmc_trial::try_on(&mut vm.vcpu, &vm.memory)?)
 }
 
 #[cfg(test)]
@@ -39,8 +39,8 @@ mod tests {
             (bytes, vm.vcpu.get_sregs().unwrap())
         };
         let before = state(&vm);
-        let first = machine::rdpmc::try_on(&mut vm.vcpu, &vm.memory).unwrap();
+        let first = machine::rdpmc_trial::try_on(&mut vm.vcpu, &vm.memory).unwrap();
         assert_eq!(state(&vm), before);
-        assert_eq!(machine::rdpmc::try_on(&mut vm.vcpu, &vm.memory).unwrap(), first);
+        assert_eq!(machine::rdpmc_trial::try_on(&mut vm.vcpu, &vm.memory).unwrap(), first);
     }
 }

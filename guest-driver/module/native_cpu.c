@@ -210,6 +210,7 @@ int __init native_cpu_init(struct perfctr_info *info)
 	err = pmu_users_init();
 	if (err)
 		return err;
+	pmu_users_find_setting();
 	err = native_try();
 	if (err)
 		goto stop_users;

@@ -17,6 +17,9 @@ pub(crate) struct RateLimit {
     shown: u32,
     /// Not shown, and not told of yet.
     suppressed: u64,
+    /// Not shown, told of or not.
+    #[cfg(test)]
+    suppressed_ever: u64,
 }
 
 impl RateLimit {
@@ -24,6 +27,10 @@ impl RateLimit {
     pub(crate) fn say(&mut self, text: impl Display) {
         if !self.allows(Instant::now()) {
             self.suppressed += 1;
+            #[cfg(test)]
+            {
+                self.suppressed_ever += 1;
+            }
             return;
         }
         let taken = match self.suppressed {
@@ -41,10 +48,10 @@ impl RateLimit {
         self.shown <= BURST
     }
 
-    /// How many were not shown.
+    /// How many were not shown, in whatever time.
     #[cfg(test)]
     pub(crate) fn suppressed(&self) -> u64 {
-        self.suppressed
+        self.suppressed_ever
     }
 }
 

@@ -48,7 +48,10 @@ struct global_cpu {
 };
 
 static DEFINE_PER_CPU(struct global_cpu, global_cpu);
-/* Serialises the calls. */
+/*
+ * Serialises the calls, and these with the loss of the counters. Inside of the lock
+ * of the users, and outside of the one of processors that come and go.
+ */
 static DEFINE_MUTEX(global_lock);
 
 /* These on the processor in question, with interrupts off. */
@@ -207,6 +210,20 @@ static bool global_holds(const struct file *file)
 	return processor_holds((unsigned long)file->private_data);
 }
 
+static long global_load_on(struct perfctr_host_cpu_load *load)
+{
+	long err = 0;
+
+	cpus_read_lock();
+	if (cpu_online(load->cpu))
+		err = smp_call_function_single(load->cpu, global_load_here, load,
+					       1);
+	else
+		global_set(per_cpu_ptr(&global_cpu, load->cpu), load);
+	cpus_read_unlock();
+	return err;
+}
+
 static long global_load(struct file *file, void __user *argument)
 {
 	struct perfctr_host_cpu_load load;
@@ -222,16 +239,8 @@ static long global_load(struct file *file, void __user *argument)
 		return err;
 	if (load.evntsel)
 		load.evntsel |= ARCH_PERFMON_EVENTSEL_ENABLE;
-	if (!global_holds(file))
-		return -EIO;
 	mutex_lock(&global_lock);
-	cpus_read_lock();
-	if (cpu_online(load.cpu))
-		err = smp_call_function_single(load.cpu, global_load_here,
-					       &load, 1);
-	else
-		global_set(per_cpu_ptr(&global_cpu, load.cpu), &load);
-	cpus_read_unlock();
+	err = global_holds(file) ? global_load_on(&load) : -EIO;
 	mutex_unlock(&global_lock);
 	return err;
 }
@@ -298,12 +307,23 @@ static int global_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* Before processors begin, with nobody else there. */
+/*
+ * The counters are somebody else's from now on: a load that has found them held is
+ * over when this returns, and later ones find that they are not.
+ */
+void global_lose(void)
+{
+	mutex_lock(&global_lock);
+	mutex_unlock(&global_lock);
+}
+
+/* Before processors begin. Who lost them may still read. */
 void global_forget(void)
 {
 	struct global_cpu *g;
 	int cpu;
 
+	mutex_lock(&global_lock);
 	for_each_possible_cpu(cpu) {
 		g = per_cpu_ptr(&global_cpu, cpu);
 		g->loaded = 0;
@@ -311,6 +331,7 @@ void global_forget(void)
 		g->tsc_sum = 0;
 		memset(g->sum, 0, sizeof(g->sum));
 	}
+	mutex_unlock(&global_lock);
 }
 
 static const struct file_operations global_fops = {

@@ -128,6 +128,7 @@ bool processor_holds(u64 reservation);
 /* Global mode: on the processor in question, with interrupts off. */
 int global_init(void);
 void global_exit(void);
+void global_lose(void);
 void global_forget(void);
 void global_resume(void);
 void global_suspend(void);

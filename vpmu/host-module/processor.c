@@ -282,6 +282,8 @@ static int enabled_set(const char *text, const struct kernel_param *param)
 	if (!on && users) {
 		users = 0;
 		WRITE_ONCE(reservation, reservation + 1);
+		if (whole)
+			global_lose();
 		processor_give_back();
 		pr_info("the counters were taken back from all who had them\n");
 	}

@@ -13,6 +13,8 @@
 /* Two are one user if all of this is equal. */
 struct pmu_user {
 	u32 uid, euid, suid;
+	/* Capabilities that it may use: one with more is not to be inspected, either. */
+	u64 permitted;
 	/* The address space, of a program that its own user may not inspect; else 0. */
 	u64 alone;
 };
@@ -34,7 +36,7 @@ static inline bool pmu_same_user(const struct pmu_user *a,
 				 const struct pmu_user *b)
 {
 	return a->uid == b->uid && a->euid == b->euid && a->suid == b->suid &&
-	       a->alone == b->alone;
+	       a->permitted == b->permitted && a->alone == b->alone;
 }
 
 /* All registers are at zero and enabled. */

@@ -2,6 +2,7 @@
 /* See users.h. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/build_bug.h>
 #include <linux/cred.h>
 #include <linux/errno.h>
 #include <linux/irqflags.h>
@@ -14,6 +15,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/smp.h>
+#include <linux/static_call.h>
 #include <linux/string.h>
 #include <linux/tracepoint.h>
 #include <linux/uidgid.h>
@@ -21,10 +23,27 @@
 
 #include "users.h"
 
+/* Until they are found. */
+static void only_clear_pce(void *unused)
+{
+	cr4_clear_bits_irqsoff(X86_CR4_PCE);
+}
+
+static void leave_dirty(void)
+{
+}
+
+/*
+ * Functions that are not exported, by static calls, which are direct ones. The kernel
+ * itself never calls perf_clear_dirty_counters() by a pointer, and so takes its ENDBR
+ * away: where indirect branches are tracked, that call would fault.
+ */
+
 /* Sets or clears CR4.PCE as the setting and the process loaded here have it. */
-static void (*update_pce)(void *unused) __ro_after_init;
+DEFINE_STATIC_CALL(pmu_users_update_pce, only_clear_pce);
+static bool updates_pce __ro_after_init;
 /* perf's; Linux 5.14 and later. */
-static void (*clear_dirty)(void) __ro_after_init;
+DEFINE_STATIC_CALL(pmu_users_clear_dirty, leave_dirty);
 static struct tracepoint *fork_tracepoint;
 
 void pmu_user_of(struct pmu_user *user, const struct task_struct *task)
@@ -36,6 +55,9 @@ void pmu_user_of(struct pmu_user *user, const struct task_struct *task)
 	user->uid = __kuid_val(cred->uid);
 	user->euid = __kuid_val(cred->euid);
 	user->suid = __kuid_val(cred->suid);
+	/* An array of two words until Linux 6.2, a word since. */
+	BUILD_BUG_ON(sizeof(cred->cap_permitted) != sizeof(user->permitted));
+	memcpy(&user->permitted, &cred->cap_permitted, sizeof(user->permitted));
 	rcu_read_unlock();
 	user->alone = 0;
 	/* The rule of ptrace(2): set-uid programs, and those that said so. */
@@ -51,10 +73,7 @@ static void forbid(struct mm_struct *mm)
 
 static void update_here(void *unused)
 {
-	if (update_pce)
-		update_pce(NULL);
-	else
-		cr4_clear_bits_irqsoff(X86_CR4_PCE);
+	static_call(pmu_users_update_pce)(NULL);
 }
 
 /* One thread that has the process's memory yet will do. */
@@ -88,48 +107,30 @@ void pmu_users_revoke(void)
 
 void pmu_users_clean(void)
 {
-	if (clear_dirty)
-		clear_dirty();
+	static_call(pmu_users_clear_dirty)();
 }
 
 void pmu_users_grant(void)
 {
 	struct mm_struct *mm = current->mm;
 
-	if (!mm || !update_pce)
+	if (!mm || !updates_pce)
 		return;
 	if (!atomic_read(&mm->context.perf_rdpmc_allowed))
 		atomic_set(&mm->context.perf_rdpmc_allowed, 1);
 	if (!(cr4_read_shadow() & X86_CR4_PCE))
-		update_pce(NULL);
+		static_call(pmu_users_update_pce)(NULL);
+}
+
+bool pmu_users_can_grant(void)
+{
+	return updates_pce;
 }
 
 bool pmu_users_withdraw(void)
 {
 	update_here(NULL);
 	return cr4_read_shadow() & X86_CR4_PCE;
-}
-
-/* The kernel is asked for a moment, for its setting is out of reach. */
-bool pmu_users_may_read(void)
-{
-	struct mm_struct *mm = current->mm;
-	unsigned long flags;
-	bool may;
-
-	if (!mm || !update_pce)
-		return false;
-	local_irq_save(flags);
-	may = cr4_read_shadow() & X86_CR4_PCE;
-	if (!may) {
-		atomic_inc(&mm->context.perf_rdpmc_allowed);
-		update_pce(NULL);
-		may = cr4_read_shadow() & X86_CR4_PCE;
-		atomic_dec(&mm->context.perf_rdpmc_allowed);
-		update_pce(NULL);
-	}
-	local_irq_restore(flags);
-	return may;
 }
 
 /* Before the child runs. It has no events mapped, whoever its parent is. */
@@ -146,10 +147,12 @@ static void find_tracepoint(struct tracepoint *tp, void *unused)
 		fork_tracepoint = tp;
 }
 
-/* The address of a function that is not exported; a probe is put behind ENDBR. */
+/*
+ * Where a function that is not exported begins, or behind its ENDBR, where a probe is
+ * put: a direct call may go to either.
+ */
 static void *__init find_function(const char *name)
 {
-	static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 	struct kprobe probe = { .symbol_name = name };
 	void *address;
 
@@ -157,9 +160,20 @@ static void *__init find_function(const char *name)
 		return NULL;
 	address = probe.addr;
 	unregister_kprobe(&probe);
-	if (!memcmp(address - sizeof(endbr), endbr, sizeof(endbr)))
-		address -= sizeof(endbr);
 	return address;
+}
+
+static void __init find_functions(void)
+{
+	void *update_pce = find_function("cr4_update_pce");
+	void *clear_dirty = find_function("perf_clear_dirty_counters");
+
+	if (update_pce) {
+		static_call_update(pmu_users_update_pce, update_pce);
+		updates_pce = true;
+	}
+	if (clear_dirty)
+		static_call_update(pmu_users_clear_dirty, clear_dirty);
 }
 
 int __init pmu_users_init(void)
@@ -169,8 +183,7 @@ int __init pmu_users_init(void)
 		pr_err("this kernel has no tracepoint sched_process_fork\n");
 		return -ENOENT;
 	}
-	update_pce = find_function("cr4_update_pce");
-	clear_dirty = find_function("perf_clear_dirty_counters");
+	find_functions();
 	return tracepoint_probe_register(fork_tracepoint, users_fork, NULL);
 }
 

@@ -30,12 +30,19 @@ void pmu_users_clean(void);
  * are off, and no counter is read before: the kernel may zero some.
  */
 void pmu_users_grant(void);
+/* Whether this kernel has what that needs. */
+bool pmu_users_can_grant(void);
 /*
  * From a thread that was given it otherwise: CR4.PCE is as that setting has it.
  * Interrupts are off. True: everybody may read counters.
  */
 bool pmu_users_withdraw(void);
-/* Whether that setting lets it. */
+/*
+ * Whether that setting lets it; may sleep. The processor's permission itself tells
+ * nothing: to try it would let the other threads of the process use it meanwhile.
+ * The file is found once, before the counters are reserved.
+ */
+void pmu_users_find_setting(void);
 bool pmu_users_may_read(void);
 
 #endif

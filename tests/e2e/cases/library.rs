@@ -168,8 +168,9 @@ fn grows(evidence: &Evidence, lines: &[&str], step: Option<u64>) -> Result<()> {
     let [one, two, three] = counts[..] else { anyhow::bail!("{counts:?}") };
     let (first, second) = (two.checked_sub(one), three.checked_sub(two));
     let (Some(first), Some(second)) = (first, second) else { anyhow::bail!("{counts:?}") };
-    // A reading without a call that a switch came between is repeated, which is counted as well: some 500 without the optimizer.
-    let repeated = if evidence.setting.source == "kvm" { 2_000 } else { 0 };
+    // A reading without a call that a switch came between is repeated, which is counted as well: 521 instructions each time
+    // without the optimizer. On a busy host a guest that gets the CPU back has many switches to catch up with.
+    let repeated = if evidence.setting.source == "kvm" { 20_000 } else { 0 };
     ensure!(first.abs_diff(second) <= repeated, "steps of {first} and {second}");
     ensure!(step.is_none_or(|step| first.abs_diff(step) <= repeated), "a step of {first}, expected {step:?}");
     ensure!(first > 1_000_000, "a step of {first}");

@@ -31,6 +31,7 @@ mod thirty_two;
 pub(crate) mod tracee;
 mod trust;
 mod trust_native;
+mod trust_rdpmc;
 pub(crate) mod unprivileged;
 
 use anyhow::{Result, bail};
@@ -65,6 +66,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         door::CHECKS,
         registers::CHECKS,
         trust_native::CHECKS,
+        trust_rdpmc::CHECKS,
         forbidden::CHECKS,
         loading::CHECKS,
     ]
@@ -98,6 +100,8 @@ pub(crate) fn child(role: &str) -> Result<()> {
         trust_native::SPY => trust_native::spy(),
         trust_native::FORMER_SPY => trust_native::former_spy(),
         trust_native::VICTIM => trust_native::victim(),
+        trust_rdpmc::ASKER => trust_rdpmc::asker(),
+        trust_rdpmc::OTHER => trust_rdpmc::other(),
         trust::STRANGER => trust::stranger(),
         trust::PAGE => trust::page(),
         trust::OVERFLOW => trust::overflow(),

@@ -34,13 +34,14 @@ const AT_THE_DOOR: [(&str, &str); 2] = [("registers-", NO_REGISTERS), ("trust-na
 
 /// Of guests with one CPU: they would move a thread to where it is, forbid or take away nothing, or see counters cleared
 /// because pmctest itself, as root, runs between.
-const ON_SEVERAL_CPUS: [&str; 6] = [
+const ON_SEVERAL_CPUS: [&str; 7] = [
     "exact-migrating",
     "forbidden-cpus",
     "global-cpu-goes-and-comes",
     "overflow-migrating",
     "samples-migrating",
     "trust-native-own-programs",
+    "trust-native-rdpmc-of-a-question",
 ];
 const ONE_CPU: &str = "this guest has one CPU";
 

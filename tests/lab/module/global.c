@@ -25,14 +25,14 @@ static int opens(const char *path)
 	return 0;
 }
 
-static int cpu_load(int fd, uint32_t cpu, uint32_t counter, uint64_t evntsel)
+int cpu_load(int fd, uint32_t cpu, uint32_t counter, uint64_t evntsel)
 {
 	struct perfctr_host_cpu_load l = { cpu, counter, evntsel };
 
 	return ioctl(fd, PERFCTR_HOST_CPU_LOAD, &l) ? errno : 0;
 }
 
-static struct perfctr_host_cpu_state cpu_read(int fd, uint32_t cpu)
+struct perfctr_host_cpu_state cpu_read(int fd, uint32_t cpu)
 {
 	struct perfctr_host_cpu_state s = { .cpu = cpu };
 

@@ -141,6 +141,8 @@ void t_sleep_s3(void);
 /* global.c: counters of whole processors */
 #define GLOBAL		"/dev/perfctr-global"
 int global_device(void);
+int cpu_load(int fd, uint32_t cpu, uint32_t counter, uint64_t evntsel);
+struct perfctr_host_cpu_state cpu_read(int fd, uint32_t cpu);
 void t_global_sleep(void);
 void t_global_sleep_s3(void);
 void t_global(void);

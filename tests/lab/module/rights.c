@@ -4,6 +4,9 @@
 
 #define PARAMETER	"/sys/module/perfctr_host/parameters/enabled"
 #define FTRACE		"/proc/sys/kernel/ftrace_enabled"
+#define GLOBAL_CTL_MSR	0xc0000301
+#define REVOKED_ROUNDS	50
+#define LOADERS		4
 
 /* An open file takes nothing from perf, nor does a thread that has ended. */
 static void *attaches_and_ends(void *fd)
@@ -82,6 +85,79 @@ static int global_read_error(int fd)
 	return ioctl(fd, PERFCTR_HOST_CPU_READ, &s) ? errno : 0;
 }
 
+/* Several at a time, so that some wait for each other, having been let in. */
+static void *loads_on(void *fd)
+{
+	int err = 0;
+
+	for (uint32_t n = 0; !err; n++)
+		err = cpu_load(*(int *)fd, n % 2, n / 2 % COUNTERS, USR | OS | INSNS);
+	expect("revoked-loading", err, EIO);
+	return NULL;
+}
+
+static void loaders_join(const pthread_t *loaders)
+{
+	for (int i = 0; i < LOADERS; i++)
+		pthread_join(loaders[i], NULL);
+}
+
+static void expect_untouched(const char *name, const uint64_t *global_ctl)
+{
+	for (int cpu = 0; cpu < 2; cpu++) {
+		for (int i = 0; i < 2 * COUNTERS; i++)
+			expect(name, msr(cpu, EVNTSEL_MSR + i), 0);
+		expect(name, msr(cpu, GLOBAL_CTL_MSR), global_ctl[cpu]);
+	}
+}
+
+static void expect_empty(int fd)
+{
+	for (int cpu = 0; cpu < 2; cpu++) {
+		struct perfctr_host_cpu_state s = cpu_read(fd, cpu);
+
+		for (int i = 0; i < COUNTERS; i++)
+			expect("revoked-is-not-the-next-ones", s.sum[i], 0);
+	}
+}
+
+/*
+ * A load that is under way when root takes the counters back reaches neither the
+ * registers, which are perf's by then, nor the next one's counters.
+ */
+static void revoked_while_loading(void)
+{
+	uint64_t perfs[2], nexts[2];
+
+	for (int cpu = 0; cpu < 2; cpu++)
+		perfs[cpu] = msr(cpu, GLOBAL_CTL_MSR);
+	for (int round = 0; round < REVOKED_ROUNDS; round++) {
+		int fd = global_device(), next;
+		pthread_t loaders[LOADERS];
+
+		for (int cpu = 0; cpu < 2; cpu++)
+			nexts[cpu] = msr(cpu, GLOBAL_CTL_MSR);
+		for (int i = 0; i < LOADERS; i++)
+			pthread_create(&loaders[i], NULL, loads_on, &fd);
+		usleep(500 + 97 * round);
+		put(PARAMETER, "N");
+		if (round % 2) {
+			loaders_join(loaders);
+			expect_untouched("revoked-perfs-registers", perfs);
+			put(PARAMETER, "Y");
+		} else {
+			put(PARAMETER, "Y");
+			next = global_device();
+			loaders_join(loaders);
+			expect_untouched("revoked-next-ones-registers", nexts);
+			expect_empty(next);
+			close(next);
+		}
+		close(fd);
+	}
+	check("revoked-while-loading", perf_counts(), 100000);
+}
+
 /* Root has the counters back, whoever has them, and says so to them. */
 void t_revoked(void)
 {
@@ -124,6 +200,7 @@ void t_revoked(void)
 	check("revoked-global", global_read_error(fd), EIO);
 	close(fd);
 	put(PARAMETER, "Y");
+	revoked_while_loading();
 }
 
 /* Nobody takes the hooks away while they are needed. */

@@ -25,6 +25,10 @@ use crate::running::{pmu, run_programs};
 const START_TO_READ: u64 = 17 + 1;
 const START_TO_LOOP: u64 = 15;
 const AROUND_LOOP: u64 = 36 + 1;
+/// The steps RDMSR, CPUID and OUT: the interpreter's instructions and the one that leaves the guest, which KVM executes, or perfvisor.
+const READ_STEP: u64 = 22;
+const CPUID_STEP: u64 = 23;
+const OUT_STEP: u64 = 18;
 /// From a handler's first instruction to the third step of its script.
 const HANDLER_TO_READ: u64 = 65 + 1;
 /// A round is DEC and JNZ; so far from the first one is the second.
@@ -63,6 +67,11 @@ impl Source {
             Self::Perf => 1,
             Self::Module => 0,
         }
+    }
+
+    /// Whether instructions that KVM executes in the guest's place are counted: perf does not see them.
+    fn sees_emulated(self) -> bool {
+        matches!(self, Self::Module)
     }
 
     fn run(self, model: Model, program: Program) -> (Vec<Results>, Vec<VcpuDump>) {
@@ -109,8 +118,10 @@ fn trials_by(source: Source, list: bool) -> Vec<Trial> {
     let countable = |model: &Model| countable(counters(*model)).next().is_some();
     let models = || Model::ALL.into_iter().filter(countable);
     let overflowing = models().filter(|model| interrupting(*model).next().is_some());
+    let retiring = models().filter(|model| retired(*model).is_some());
     models()
         .map(|model| trial("counts", counts, model))
+        .chain(retiring.map(|model| trial("emulated", emulated, model)))
         .chain(overflowing.map(|model| trial("overflows", overflows, model)))
         .collect()
 }
@@ -152,6 +163,39 @@ fn counts(source: Source, model: Model) {
     let read: Vec<_> = wanted.iter().map(|(i, msr, _)| (*msr, results[0].main[*i])).collect();
     let wanted: Vec<_> = wanted.iter().map(|(_, msr, value)| (*msr, Given::Value(*value))).collect();
     assert_eq!(read, wanted, "{model}");
+}
+
+/// A counter of instructions.
+fn retired(model: Model) -> Option<Counter> {
+    countable(counters(model)).find(|(_, events)| *events == 2).map(|(counter, _)| counter)
+}
+
+/// Instructions of kernel mode that the guest's processor does not execute: CPUID, which KVM does, and OUT, which perfvisor does.
+fn emulated(source: Source, model: Model) {
+    const ROUNDS: u64 = 100;
+    // A port that nothing answers at.
+    const NOBODY: u16 = 0x80;
+    let counter = retired(model).unwrap();
+    let read = Step::ReadMsr(counter.msr);
+    let mut main = rest(model);
+    main.push(Step::WriteMsr(counter.msr, 0));
+    main.extend(&counter.on);
+    main.push(read);
+    let first = main.len();
+    main.push(read);
+    for step in [Step::Cpuid(0), Step::Out(NOBODY, 0)] {
+        main.extend(vec![step; ROUNDS as usize]);
+        main.push(read);
+    }
+    main.extend(&counter.off);
+    let (results, _) = source.run(model, Program { main, handlers: Vec::new() });
+    let at = |i: usize| results[0].main[i].value();
+    let rounds = ROUNDS as usize;
+    let (cpuid, out) = (first + 1 + rounds, first + 2 + 2 * rounds);
+    let unseen = if source.sees_emulated() { 0 } else { 1 };
+    assert_eq!(at(first) - at(first - 1), READ_STEP, "{model}");
+    assert_eq!(at(cpuid) - at(first), ROUNDS * (CPUID_STEP - unseen) + READ_STEP, "{model}: CPUID");
+    assert_eq!(at(out) - at(cpuid), ROUNDS * OUT_STEP + READ_STEP, "{model}: OUT");
 }
 
 /// Periods are over in a loop: where the handler finds it tells how many instructions late it was called. The last one

@@ -15,7 +15,7 @@
 #include "cache.h"
 
 #define EVENTS		3
-#define USERS		4
+#define USERS		5
 #define OTHERS		USERS	/* who has no counters: a guest without, or the kernel */
 #define THREADS		8
 #define STEPS		4000
@@ -128,8 +128,9 @@ static struct thread threads[THREADS];
 static u64 last_id;
 
 static const struct pmu_user users[USERS] = {
-	{ 1000, 1000, 1000, 0 }, { 1000, 1000, 0, 0 },
-	{ 1000, 1000, 1000, 7 }, { 0, 0, 0, 0 },
+	{ 1000, 1000, 1000, 0, 0 }, { 1000, 1000, 0, 0, 0 },
+	{ 1000, 1000, 1000, 0, 7 }, { 0, 0, 0, ~0ULL, 0 },
+	{ 1000, 1000, 1000, 1 << 12, 0 },
 };
 
 static void control(struct thread *t)

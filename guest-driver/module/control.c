@@ -2,13 +2,12 @@
 /* What a control means for a thread's state. */
 #include <linux/bits.h>
 #include <linux/minmax.h>
+#include <linux/sched/task.h>
 #include <linux/signal.h>
 #include <linux/smp.h>
 
 #include "forbidden.h"
-#include "native.h"
 #include "permission.h"
-#include "pmi.h"
 #include "vperfctr.h"
 
 /*
@@ -23,7 +22,7 @@ static int vperfctr_check_control(const struct vperfctr *state,
 		return denied;
 	if (state->counters.error)
 		return -EIO;
-	if (control->cpu_control.nrictrs && !pmi_available())
+	if (control->cpu_control.nrictrs && !perfctr_cpu_has_interrupts())
 		return -EPERM;
 	if (control->flags & ~VPERFCTR_CONTROL_FLAGS)
 		return -EINVAL;
@@ -42,7 +41,7 @@ static int vperfctr_replace_control(struct vperfctr *state,
 				    const struct vperfctr_control *control,
 				    int denied)
 {
-	struct door_state *counters = &state->counters;
+	struct perfctr_counters *counters = &state->counters;
 	const bool own = vperfctr_is_own(state);
 	/* 0 is no signal: the counters stop, and the mapped page shows it. */
 	const bool mute = control->cpu_control.nrictrs &&
@@ -51,15 +50,15 @@ static int vperfctr_replace_control(struct vperfctr *state,
 
 	err = vperfctr_check_control(state, control, denied);
 	if (!err)
-		err = door_control(counters, &control->cpu_control,
-				   own && !mute &&
-				   !cpu_is_forbidden(smp_processor_id()));
+		err = perfctr_cpu_set_control(counters, &control->cpu_control,
+					      own && !mute &&
+					      !cpu_is_forbidden(smp_processor_id()));
 	else if (counters->attached)
-		door_suspend(counters);
+		perfctr_cpu_suspend(counters);
 
-	/* Of the settings that end here; another thread tells itself later. */
+	/* Of the settings that end here; another thread gets its signal later. */
 	if (own)
-		vperfctr_tell(state);
+		vperfctr_signal(state);
 	vperfctr_leave(state);
 	counters->enabled = false;
 	counters->stopped = false;
@@ -82,7 +81,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 				const struct vperfctr_control *control,
 				int denied)
 {
-	struct door_state *counters = &state->counters;
+	struct perfctr_counters *counters = &state->counters;
 	struct perfctr_cpu_state *page = counters->page;
 	unsigned int i, nrctrs;
 	int err;
@@ -111,7 +110,7 @@ static int vperfctr_set_control(struct vperfctr *state,
 			return 0;
 		}
 		if (!counters->attached) {
-			err = door_resume(counters);
+			err = perfctr_cpu_resume(counters);
 			if (err) {
 				page->cstatus = 0;
 				return err;
@@ -131,13 +130,36 @@ static int vperfctr_change_control(struct vperfctr *state,
 {
 	int err;
 
-	door_change(&state->counters);
+	perfctr_cpu_write_begin(&state->counters);
 	err = vperfctr_set_control(state, control, denied);
-	door_changed(&state->counters);
+	perfctr_cpu_write_end(&state->counters);
 	return err;
 }
 
-/* @unreadable: why there is no @control. Who may not control is told that first. */
+/*
+ * Before programmable counters are set up: the thread leaves these CPUs. Not for
+ * ever, as anybody may let it run there again. May sleep.
+ */
+static int vperfctr_avoid_forbidden(struct vperfctr *state)
+{
+	struct task_struct *owner;
+	int err = 0;
+
+	if (!forbidden_any)
+		return 0;
+	if (vperfctr_is_own(state))
+		return forbidden_leave(current);
+	/* Who may not control is refused by vperfctr_lock(). */
+	owner = vperfctr_hold_owner(state);
+	if (!owner)
+		return 0;
+	if (!tracee_await_stop(owner))
+		err = forbidden_leave(owner);
+	put_task_struct(owner);
+	return err;
+}
+
+/* @unreadable: why there is no @control. Who may not control hears that first. */
 long vperfctr_do_control(struct vperfctr *state,
 			 const struct vperfctr_control *control, int unreadable)
 {
@@ -150,9 +172,9 @@ long vperfctr_do_control(struct vperfctr *state,
 		denied = may_count(&control->cpu_control);
 	if (!unreadable && !denied && (control->cpu_control.nractrs ||
 				       control->cpu_control.nrictrs))
-		err = forbidden_avoid(state);
+		err = vperfctr_avoid_forbidden(state);
 	if (!err)
-		err = vperfctr_begin(state, &flags);
+		err = vperfctr_lock(state, &flags);
 	if (!err) {
 		if (!state->owner)
 			err = -ESRCH;
@@ -160,9 +182,9 @@ long vperfctr_do_control(struct vperfctr *state,
 			err = unreadable;
 		else
 			err = vperfctr_change_control(state, control, denied);
-		vperfctr_end(state, flags);
+		vperfctr_unlock(state, flags);
 		vperfctr_forget_root(state);
-		forbidden_tell(state);
+		forbidden_signal(state);
 	}
 	return err;
 }

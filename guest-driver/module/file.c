@@ -10,26 +10,15 @@
 #include <linux/module.h>
 #include <linux/mount.h>
 #include <linux/pseudo_fs.h>
-#include <linux/version.h>
 
-#include "vperfctr.h"
+#include "compat.h"
+#include "entry.h"
 
 #define VPERFCTRFS_MAGIC	0x56504D43	/* "VPMC" */
 
 /* Mounted while files exist; for ever would hold the module for ever. */
 static struct vfsmount *vperfctrfs_mount;
 static int vperfctrfs_mounts;
-
-void vperfctr_change_vm_flags(struct vm_area_struct *vma, unsigned long set,
-			      unsigned long clear)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	vm_flags_mod(vma, set, clear);
-#else
-	vma->vm_flags |= set;
-	vma->vm_flags &= ~clear;
-#endif
-}
 
 /* Only where MADV_DONTNEED took away what vperfctr_mmap() had put there. */
 static vm_fault_t vperfctr_fault(struct vm_fault *vmf)
@@ -57,7 +46,7 @@ static int vperfctr_mmap(struct file *file, struct vm_area_struct *vma)
 	    (VM_READ | VM_SHARED))
 		return -EPERM;
 	/* mprotect() shall not make it writable, nor mremap() longer. */
-	vperfctr_change_vm_flags(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE);
+	compat_change_vm_flags(vma, VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE);
 	vma->vm_ops = &vperfctr_vm_ops;
 	return vm_insert_page(vma, vma->vm_start,
 			      virt_to_page(state->counters.page));
@@ -141,7 +130,7 @@ struct file *vperfctr_file_new(struct vperfctr *state)
 		goto unpin;
 	}
 	if (state)
-		refcount_inc(&state->refs);
+		vperfctr_get(state);
 	file->private_data = state;
 	return file;
 

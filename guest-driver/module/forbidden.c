@@ -8,7 +8,6 @@
 #include <linux/printk.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
-#include <linux/sched/task.h>
 
 #include "forbidden.h"
 
@@ -35,7 +34,8 @@ int __init forbidden_init(void)
 	return 0;
 }
 
-static int forbidden_leave(struct task_struct *task)
+/* @task is current, or stands still. May sleep. */
+int forbidden_leave(struct task_struct *task)
 {
 	cpumask_var_t allowed;
 	int err = -EINVAL;
@@ -51,41 +51,18 @@ static int forbidden_leave(struct task_struct *task)
 }
 
 /*
- * Before programmable counters are set up: the thread leaves these CPUs. Not for
- * ever, as anybody may let it run there again. May sleep.
- */
-int forbidden_avoid(struct vperfctr *state)
-{
-	struct task_struct *owner;
-	int err = 0;
-
-	if (!forbidden_any)
-		return 0;
-	if (vperfctr_is_own(state))
-		return forbidden_leave(current);
-	/* Who may not control is told by vperfctr_begin(). */
-	owner = vperfctr_hold_owner(state);
-	if (!owner)
-		return 0;
-	if (!tracee_await_stop(owner))
-		err = forbidden_leave(owner);
-	put_task_struct(owner);
-	return err;
-}
-
-/*
  * The current thread was moved to such a CPU: its counters end here, what they
  * have counted stays, and the next control may start others.
  */
 void forbidden_stop(struct vperfctr *state)
 {
-	door_lost(&state->counters, 0);
+	perfctr_cpu_disable(&state->counters);
 	state->counters.stopped = false;
 	state->moved = true;
 }
 
 /* Without locks, and where the thread is not about to be switched out. */
-void forbidden_tell(struct vperfctr *state)
+void forbidden_signal(struct vperfctr *state)
 {
 	if (likely(!state->moved))
 		return;

@@ -10,7 +10,7 @@
 #include <linux/cpumask.h>
 #include <linux/smp.h>
 
-#include "vperfctr.h"
+#include "state.h"
 
 extern struct cpumask forbidden_cpus;
 extern bool forbidden_any;
@@ -21,7 +21,7 @@ static inline bool cpu_is_forbidden(int cpu)
 }
 
 /* Whether @state may not be attached here. The TSC may, anywhere. */
-static inline bool forbidden_here(const struct door_state *state)
+static inline bool forbidden_here(const struct perfctr_counters *state)
 {
 	return forbidden_any &&
 	       perfctr_cstatus_nrctrs(state->page->cstatus) &&
@@ -29,8 +29,8 @@ static inline bool forbidden_here(const struct door_state *state)
 }
 
 int forbidden_init(void);
-int forbidden_avoid(struct vperfctr *state);
+int forbidden_leave(struct task_struct *task);
 void forbidden_stop(struct vperfctr *state);
-void forbidden_tell(struct vperfctr *state);
+void forbidden_signal(struct vperfctr *state);
 
 #endif

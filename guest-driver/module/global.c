@@ -6,9 +6,9 @@
  * the CPU online. Only that CPU operates on it then, asked by an interrupt from
  * wherever the call is made.
  *
- * perfctr sampled at an interval given by the caller, lest the hardware's
- * counters turn over. The VMM's do not, and every read samples. The processor's own
- * are sampled at one that none of them turns over in.
+ * perfctr sampled at an interval given by the caller, lest the hardware's counters
+ * turn over. Here every read samples, and those that may turn over unread are
+ * sampled at an interval that none does so in.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -24,70 +24,75 @@
 #include <linux/string.h>
 #include <linux/timer.h>
 
-#include "door.h"
 #include "forbidden.h"
 #include "global.h"
 #include "marshal.h"
-#include "native.h"
+#include "perfctr_cpu.h"
 #include "permission.h"
 
 #define GLOBAL_MIN_USEC	10000
-/* At 2^37 events a second the counters of the least width, 40 bits, take 8 s. */
-#define GLOBAL_PERIOD	(2 * HZ)
 
 /* Serialises the calls. CPUs come and go with cpus_write_lock() instead. */
 static DEFINE_MUTEX(global_mutex);
 static bool global_on;
-static struct door_state __percpu *global_counters;
+static struct perfctr_counters __percpu *global_counters;
 static enum cpuhp_state global_cpuhp __ro_after_init;
 static DEFINE_PER_CPU(struct timer_list, global_timer);
+
+static void global_set_timer(void)
+{
+	const u64 ns = perfctr_cpu_unread_sampling_ns();
+
+	if (ns)
+		mod_timer(this_cpu_ptr(&global_timer), jiffies + nsecs_to_jiffies(ns));
+}
 
 /* These three on the CPU in question, with interrupts off. */
 static void global_attach(void *unused)
 {
-	struct door_state *counters = this_cpu_ptr(global_counters);
+	struct perfctr_counters *counters = this_cpu_ptr(global_counters);
 	int err;
 
 	if (!counters->enabled || counters->attached)
 		return;
-	err = door_resume(counters);
+	err = perfctr_cpu_resume(counters);
 	if (err)
-		door_lost(counters, err);
-	else if (native())
-		mod_timer(this_cpu_ptr(&global_timer), jiffies + GLOBAL_PERIOD);
+		perfctr_cpu_lost(counters, err);
+	else
+		global_set_timer();
 }
 
 /* In a softirq, maybe of another CPU than it was set on. */
 static void global_tick(struct timer_list *timer)
 {
-	struct door_state *counters;
+	struct perfctr_counters *counters;
 	unsigned long flags;
 
 	local_irq_save(flags);
 	counters = this_cpu_ptr(global_counters);
 	if (counters->attached) {
-		door_sample(counters);
-		mod_timer(this_cpu_ptr(&global_timer), jiffies + GLOBAL_PERIOD);
+		perfctr_cpu_sample(counters);
+		global_set_timer();
 	}
 	local_irq_restore(flags);
 }
 
 static void global_detach(void *unused)
 {
-	struct door_state *counters = this_cpu_ptr(global_counters);
+	struct perfctr_counters *counters = this_cpu_ptr(global_counters);
 
 	if (counters->attached)
-		door_suspend(counters);
+		perfctr_cpu_suspend(counters);
 }
 
 static void global_look(void *to)
 {
-	struct door_state *counters = this_cpu_ptr(global_counters);
+	struct perfctr_counters *counters = this_cpu_ptr(global_counters);
 	struct gperfctr_cpu_state *state = to;
 	unsigned int i;
 
 	if (counters->attached)
-		door_sample(counters);
+		perfctr_cpu_sample(counters);
 	if (!counters->page)
 		return;
 	state->cpu_control = counters->control;
@@ -137,7 +142,7 @@ static int global_error(void)
 }
 
 /* For this CPU or another, whose counters are not attached. */
-static int global_set_control(struct door_state *counters,
+static int global_set_control(struct perfctr_counters *counters,
 			      const struct perfctr_cpu_control *control)
 {
 	struct perfctr_cpu_state *page = counters->page;
@@ -148,7 +153,7 @@ static int global_set_control(struct door_state *counters,
 	counters->error = 0;
 	counters->control = *control;
 	local_irq_save(flags);
-	err = door_update_control(counters);
+	err = perfctr_cpu_update_control(counters);
 	local_irq_restore(flags);
 	counters->enabled = !err && perfctr_cstatus_enabled(page->cstatus);
 	return err;
@@ -158,7 +163,7 @@ static int global_set_control(struct door_state *counters,
 long gperfctr_control(const struct perfctr_struct_buf __user *ubuf)
 {
 	struct gperfctr_cpu_control control;
-	struct door_state *counters;
+	struct perfctr_counters *counters;
 	long err;
 
 	if (!perfmon_capable())
@@ -169,7 +174,7 @@ long gperfctr_control(const struct perfctr_struct_buf __user *ubuf)
 	if (control.cpu >= nr_cpu_ids || !cpu_online(control.cpu) ||
 	    cpu_is_forbidden(control.cpu))
 		return -EINVAL;
-	/* Whom should it be told? */
+	/* Whom should that interrupt? */
 	if (control.cpu_control.nrictrs)
 		return -EPERM;
 	err = may_count_cpus(&control.cpu_control);
@@ -181,7 +186,7 @@ long gperfctr_control(const struct perfctr_struct_buf __user *ubuf)
 	if (global_on)
 		err = -EBUSY;
 	else if (!counters->page)
-		err = door_state_init(counters, GFP_KERNEL);
+		err = perfctr_counters_init(counters, NULL, GFP_KERNEL);
 	if (!err)
 		err = global_set_control(counters, &control.cpu_control);
 	if (!err)
@@ -227,7 +232,7 @@ static void global_end(void)
 		global_on = false;
 		on_each_cpu(global_detach, NULL, 1);
 		cpus_read_unlock();
-		release_from_cpus();
+		perfctr_cpu_release_from_cpus();
 		module_put(THIS_MODULE);
 	}
 	for_each_possible_cpu(cpu)
@@ -239,7 +244,7 @@ static int global_begin(void)
 {
 	int err;
 
-	err = reserve_for_cpus();
+	err = perfctr_cpu_reserve_for_cpus();
 	if (err)
 		return err;
 	/* They stay on when the descriptor is closed. */
@@ -285,7 +290,7 @@ int __init gperfctr_init(void)
 {
 	int cpu, err;
 
-	global_counters = alloc_percpu(struct door_state);
+	global_counters = alloc_percpu(struct perfctr_counters);
 	if (!global_counters)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu)
@@ -310,6 +315,6 @@ void gperfctr_exit(void)
 	for_each_possible_cpu(cpu)
 		del_timer_sync(per_cpu_ptr(&global_timer, cpu));
 	for_each_possible_cpu(cpu)
-		door_state_destroy(per_cpu_ptr(global_counters, cpu));
+		perfctr_counters_destroy(per_cpu_ptr(global_counters, cpu));
 	free_percpu(global_counters);
 }

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The older door, perfctr 2.6's: /dev/perfctr and ioctls on the descriptors it
- * gives, which are those of vperfctr_open(). What they do is what the system
- * calls do; only the arguments come in another form.
+ * perfctr 2.6's ioctls on descriptors of states: they do what the system calls do;
+ * only the arguments come in another form.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/fs.h>
-#include <linux/miscdevice.h>
-#include <linux/module.h>
-#include <linux/printk.h>
 #include <linux/uaccess.h>
 
-#include "global.h"
+#include "entry.h"
 #include "marshal.h"
-#include "vperfctr.h"
 
-/* What later versions put in reserved words is not told. */
+/* What later versions put in reserved words is left out. */
 static long ioctl_info(struct perfctr_struct_buf __user *ubuf)
 {
 	struct perfctr_info info = perfctr_get_info();
@@ -26,7 +19,7 @@ static long ioctl_info(struct perfctr_struct_buf __user *ubuf)
 }
 
 /* On both kinds of descriptors. */
-static long ioctl_common(unsigned int cmd, void __user *uarg)
+long perfctr_common_ioctl(unsigned int cmd, void __user *uarg)
 {
 	switch (cmd) {
 	case PERFCTR_ABI:
@@ -39,8 +32,8 @@ static long ioctl_common(unsigned int cmd, void __user *uarg)
 		if (!uarg)
 			return -EFAULT;
 		if (cmd == PERFCTR_CPUS)
-			return perfctr_info(NULL, uarg, NULL);
-		return perfctr_info(NULL, NULL, uarg);
+			return sys_perfctr_info(NULL, uarg, NULL);
+		return sys_perfctr_info(NULL, NULL, uarg);
 	}
 	return -ENOTTY;
 }
@@ -80,7 +73,7 @@ long vperfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	struct vperfctr *state = file->private_data;
 	void __user *uarg = (void __user *)arg;
-	long err = ioctl_common(cmd, uarg);
+	long err = perfctr_common_ioctl(cmd, uarg);
 
 	if (err != -ENOTTY)
 		return err;
@@ -102,63 +95,3 @@ long vperfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	}
 	return -ENOTTY;
 }
-
-/* Its callers have not all asked whether there is RDPMC. */
-static long ioctl_creat(int tid)
-{
-	u32 features = perfctr_get_info().cpu_features;
-
-	return vperfctr_open(tid, 1, !(features & PERFCTR_FEATURE_RDPMC));
-}
-
-static long perfctr_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
-{
-	void __user *uarg = (void __user *)arg;
-
-	switch (cmd) {
-	case VPERFCTR_CREAT:
-		return ioctl_creat(arg);
-	case VPERFCTR_OPEN:
-		return vperfctr_open(arg, 0, false);
-	case GPERFCTR_CONTROL:
-		return gperfctr_control(uarg);
-	case GPERFCTR_READ:
-		return gperfctr_read(uarg);
-	case GPERFCTR_STOP:
-		return gperfctr_stop();
-	case GPERFCTR_START:
-		return gperfctr_start(arg);
-	}
-	return ioctl_common(cmd, uarg);
-}
-
-static const struct file_operations perfctr_fops = {
-	.owner = THIS_MODULE,
-	.unlocked_ioctl = perfctr_ioctl,
-	.compat_ioctl = compat_ptr_ioctl,
-};
-
-/* For everybody, as the system calls are; global counters ask who it is. */
-static struct miscdevice perfctr_device = {
-	.minor = PERFCTR26_MINOR,
-	.name = "perfctr",
-	.mode = 0644,
-	.fops = &perfctr_fops,
-};
-
-int __init ioctls_init(void)
-{
-	int err = misc_register(&perfctr_device);
-
-	if (err)
-		pr_err("no /dev/perfctr (error %d): is another driver of that name loaded?\n",
-		       err);
-	return err;
-}
-
-void ioctls_exit(void)
-{
-	misc_deregister(&perfctr_device);
-}
-
-MODULE_ALIAS_MISCDEV(PERFCTR26_MINOR);

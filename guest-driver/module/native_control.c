@@ -41,7 +41,7 @@ static int check_counter(const struct perfctr_cpu_control *control,
 }
 
 /* That there are interrupts, if any are asked for, is checked before. */
-int native_check(const struct perfctr_cpu_control *control)
+static int native_check(const struct perfctr_cpu_control *control)
 {
 	unsigned int i, pmc, nrctrs;
 	u32 used = 0;
@@ -66,26 +66,26 @@ int native_check(const struct perfctr_cpu_control *control)
 	return 0;
 }
 
-int native_update_control(struct door_state *state)
+int native_update_control(struct perfctr_counters *counters)
 {
-	const struct perfctr_cpu_control *control = &state->control;
-	struct perfctr_cpu_state *page = state->page;
+	const struct perfctr_cpu_control *control = &counters->control;
+	struct perfctr_cpu_state *page = counters->page;
 	unsigned int i;
 	int err;
 
 	err = native_check(control);
 	if (err)
 		return err;
-	state->id = atomic64_inc_return(&last_id);
-	state->lost = false;
-	state->cstatus = perfctr_mk_cstatus(control->tsc_on, control->nractrs,
-					    control->nrictrs);
-	page->cstatus = state->cstatus;
-	page->k1.id = state->id;
+	counters->id = atomic64_inc_return(&last_id);
+	counters->native.lost = false;
+	counters->cstatus = perfctr_mk_cstatus(control->tsc_on, control->nractrs,
+					       control->nrictrs);
+	page->cstatus = counters->cstatus;
+	page->k1.id = counters->id;
 	page->k1.isuspend_cpu = -1;
-	for (i = 0; i < perfctr_cstatus_nrctrs(state->cstatus); i++)
+	for (i = 0; i < perfctr_cstatus_nrctrs(counters->cstatus); i++)
 		page->pmc[i].map = control->pmc_map[i];
-	for (i = control->nractrs; i < perfctr_cstatus_nrctrs(state->cstatus); i++)
+	for (i = control->nractrs; i < perfctr_cstatus_nrctrs(counters->cstatus); i++)
 		page->pmc[i].start = control->ireset[i];
 	return 0;
 }

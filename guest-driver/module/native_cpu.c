@@ -18,8 +18,8 @@
 #include <asm/processor.h>
 #include <asm/tsc.h>
 
-#include "global.h"
 #include "native.h"
+#include "reserve.h"
 
 /* Taking them is some work, and one program often follows another. */
 #define RELEASE_DELAY	(HZ / 10)
@@ -27,8 +27,6 @@
 static DEFINE_MUTEX(native_mutex);
 /* Changes only while no processor comes or goes. */
 static bool taken;
-/* For whole processors. */
-bool native_whole;
 static enum cpuhp_state native_cpuhp __ro_after_init;
 
 /* All counters stand at zero, and nothing is known of them. */
@@ -202,7 +200,7 @@ static int __init native_try(void)
 	return err;
 }
 
-int __init native_init(struct perfctr_info *info)
+int __init native_cpu_init(struct perfctr_info *info)
 {
 	int err;
 
@@ -222,7 +220,6 @@ int __init native_init(struct perfctr_info *info)
 		goto stop_users;
 	native_cpuhp = err;
 	native_describe(info);
-	static_branch_enable(&native_key);
 	return 0;
 
 stop_users:
@@ -230,7 +227,7 @@ stop_users:
 	return err;
 }
 
-void native_exit(void)
+void native_cpu_exit(void)
 {
 	cancel_delayed_work_sync(&release_work);
 	native_release(NULL);

@@ -60,7 +60,7 @@ void native_executed(void)
 	unsigned long flags;
 
 	local_irq_save(flags);
-	if (!this_cpu_read(door_here))
+	if (!this_cpu_read(perfctr_cpu_here))
 		native_uncounted(current);
 	local_irq_restore(flags);
 }
@@ -72,7 +72,7 @@ void native_executed(void)
 static void native_switch(void *unused, bool preempt, struct task_struct *prev,
 			  struct task_struct *next, unsigned int prev_state)
 {
-	if (this_cpu_read(door_here))
+	if (this_cpu_read(perfctr_cpu_here))
 		return;
 	native_uncounted(prev);
 	native_uncounted(next);

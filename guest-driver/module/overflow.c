@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What an overflow means for a thread: its counters stop, all but the TSC, it
- * is sent a signal, and vperfctr_iresume() lets them go on.
+ * is sent a signal, and sys_vperfctr_iresume() lets them go on.
  *
- * The VMM tells of an overflow at the end of the period it happened in, which
- * may be here because of the interrupt, at a read or a control, or when the
- * thread is switched out. Whoever ends a period looks, so none is overlooked,
- * and the VMM tells each once, so that none is told twice.
+ * An overflow is reported at the end of the interval it happened in, which may be
+ * here because of the interrupt, at a read or a control, or when the thread is
+ * switched out. Whoever ends an interval looks, so none is overlooked, and each is
+ * reported once, so that none is signalled twice.
  */
 #include <linux/irqflags.h>
 #include <linux/irq_work.h>
@@ -17,17 +17,16 @@
 #include <linux/spinlock.h>
 #include <linux/task_work.h>
 
-#include "forbidden.h"
 #include "vperfctr.h"
 
 /*
- * Tell the current thread of its overflow, if it has not been told. With
+ * Send the current thread the signal of its overflow, if that is pending. With
  * interrupts off, and not under the run queue's lock: it may wake threads.
  *
  * Sent by the thread itself, because the mask takes the place where the kernel
  * puts the sender's process id as the receiver's name space knows it.
  */
-void vperfctr_tell(struct vperfctr *state)
+void vperfctr_signal(struct vperfctr *state)
 {
 	u32 mask = state->counters.overflow;
 	struct kernel_siginfo info;
@@ -44,28 +43,28 @@ void vperfctr_tell(struct vperfctr *state)
 		send_sig(state->si_signo, current, 1);
 }
 
-/* Where the thread can tell itself; also when it is about to exit. */
-static void vperfctr_tell_now(struct callback_head *head)
+/* Where the thread can send it to itself; also when it is about to exit. */
+static void vperfctr_signal_work(struct callback_head *head)
 {
-	struct vperfctr *state = container_of(head, struct vperfctr, tell_task);
+	struct vperfctr *state = container_of(head, struct vperfctr, signal_work);
 	unsigned long flags;
 
 	local_irq_save(flags);
-	state->telling = false;
-	vperfctr_tell(state);
+	state->signalling = false;
+	vperfctr_signal(state);
 	local_irq_restore(flags);
 	vperfctr_put(state);
 	module_put(THIS_MODULE);
 }
 
 /* On the CPU the thread has left; it may run on another by now. */
-static void vperfctr_wake_to_tell(struct irq_work *work)
+static void vperfctr_signal_irq(struct irq_work *work)
 {
-	struct vperfctr *state = container_of(work, struct vperfctr, tell_irq);
-	struct task_struct *task = state->teller;
+	struct vperfctr *state = container_of(work, struct vperfctr, signal_irq);
+	struct task_struct *task = state->signal_to;
 
 	/* As a signal does, this interrupts what the thread sleeps in. */
-	if (task_work_add(task, &state->tell_task, TWA_SIGNAL)) {
+	if (task_work_add(task, &state->signal_work, TWA_SIGNAL)) {
 		/* It has exited. */
 		vperfctr_put(state);
 		module_put(THIS_MODULE);
@@ -77,69 +76,30 @@ static void vperfctr_wake_to_tell(struct irq_work *work)
  * The same while the current thread is switched out, under the run queue's
  * lock. The thread is woken if it sleeps: it was to get the signal before.
  */
-void vperfctr_tell_later(struct vperfctr *state)
+void vperfctr_signal_later(struct vperfctr *state)
 {
-	if (!state->counters.overflow || state->telling)
+	if (!state->counters.overflow || state->signalling)
 		return;
-	state->telling = true;
-	refcount_inc(&state->refs);
+	state->signalling = true;
+	vperfctr_get(state);
 	__module_get(THIS_MODULE);
-	state->teller = get_task_struct(current);
-	irq_work_queue(&state->tell_irq);
+	state->signal_to = get_task_struct(current);
+	irq_work_queue(&state->signal_irq);
 }
 
 void vperfctr_overflow_init(struct vperfctr *state)
 {
-	init_task_work(&state->tell_task, vperfctr_tell_now);
-	init_irq_work(&state->tell_irq, vperfctr_wake_to_tell);
+	init_task_work(&state->signal_work, vperfctr_signal_work);
+	init_irq_work(&state->signal_irq, vperfctr_signal_irq);
 }
 
-/*
- * In an interrupt, so current is whom it interrupted. @stopped: counters that
- * the VMM has stopped, and said so.
- */
-void vperfctr_pmi(u32 stopped)
+/* In an interrupt, so current is whom it interrupted: these are its counters. */
+void vperfctr_overflow(struct perfctr_counters *counters, u32 stopped)
 {
-	struct vperfctr *state = vperfctr_of(current);
+	struct vperfctr *state = container_of(counters, struct vperfctr, counters);
 
-	if (!state || !state->counters.attached ||
-	    !door_interrupts(&state->counters))
-		return;
 	raw_spin_lock(&state->lock);
-	if (stopped)
-		door_stopped(&state->counters, stopped);
-	else
-		door_look(&state->counters);
+	perfctr_cpu_identify_overflow(counters, stopped);
 	raw_spin_unlock(&state->lock);
-	vperfctr_tell(state);
-}
-
-/* Go on where an overflow stopped, after vperfctr_begin(). */
-int vperfctr_go_on(struct vperfctr *state)
-{
-	struct door_state *counters = &state->counters;
-	int err;
-
-	if (counters->error)
-		return -EIO;
-	if (!counters->stopped)
-		return -EPERM;
-	if (!vperfctr_is_own(state)) {
-		/* It is resumed with its thread, which is told before. */
-		door_start(counters);
-		return 0;
-	}
-	/* The next overflow shall not be told with this one. */
-	vperfctr_tell(state);
-
-	if (cpu_is_forbidden(smp_processor_id())) {
-		if (counters->attached)
-			door_suspend(counters);
-		forbidden_stop(state);
-		return 0;
-	}
-	err = door_go_on(counters);
-	if (counters->attached)
-		vperfctr_begin_sampling();
-	return err;
+	vperfctr_signal(state);
 }

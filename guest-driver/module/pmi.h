@@ -4,8 +4,7 @@
 #define PMI_H
 
 #include <linux/percpu.h>
-
-#include "perfctr.h"
+#include <linux/types.h>
 
 struct pmi_cpu {
 	bool armed;	/* i-mode counters are attached here */
@@ -17,11 +16,22 @@ struct pmi_cpu {
 
 DECLARE_PER_CPU(struct pmi_cpu, pmi_cpu);
 
-/* Before the counters of @control that interrupt are attached. */
-void pmi_arm(const struct perfctr_cpu_control *control);
+/* Where overflows come from that are signalled by NMIs. */
+struct pmi_source {
+	/* Whether one is to be seen here. Until it is found it stays so. In an NMI. */
+	bool (*is_due)(void);
+	/* All NMIs of what was seen have come. With interrupts off; or NULL. */
+	void (*acknowledge)(void);
+	/* LVTPC is masked when one is delivered, whichever processor this is. */
+	bool masks;
+};
 
-/* They have overflowed. */
-void pmi_found(u32 overflow);
+/* Before counters that interrupt are attached. */
+static inline void pmi_arm(u32 counters)
+{
+	this_cpu_write(pmi_cpu.counters, counters);
+	this_cpu_write(pmi_cpu.armed, true);
+}
 
 /* After they were detached, and nothing else that interrupts was attached. */
 static inline void pmi_disarm(void)
@@ -30,8 +40,10 @@ static inline void pmi_disarm(void)
 	this_cpu_write(pmi_cpu.counters, 0);
 }
 
-void pmi_init(struct perfctr_info *info);
+/* They have overflowed. */
+void pmi_found(u32 overflow);
+
+int pmi_init(const struct pmi_source *source);
 void pmi_exit(void);
-bool pmi_available(void);
 
 #endif

@@ -18,9 +18,10 @@
 #include <linux/spinlock.h>
 #include <linux/vmalloc.h>
 
-#include "vperfctr.h"
+#include "compat.h"
+#include "entry.h"
 
-#define SAMPLE_PAGES_MAX	BIT(16)
+#define MAX_SAMPLE_PAGES	BIT(16)
 
 static int sample_buffer_charge(struct mm_struct *mm, size_t pages)
 {
@@ -150,7 +151,7 @@ int vperfctr_map_samples(struct vperfctr *state, struct vm_area_struct *vma)
 	if ((vma->vm_flags & (VM_READ | VM_WRITE | VM_EXEC | VM_SHARED)) !=
 	    (VM_READ | VM_WRITE | VM_SHARED))
 		return -EPERM;
-	if (!is_power_of_2(pages - 1) || pages - 1 > SAMPLE_PAGES_MAX)
+	if (!is_power_of_2(pages - 1) || pages - 1 > MAX_SAMPLE_PAGES)
 		return -EINVAL;
 	err = sample_buffer_charge(vma->vm_mm, pages);
 	if (err)
@@ -162,8 +163,8 @@ int vperfctr_map_samples(struct vperfctr *state, struct vm_area_struct *vma)
 	err = -EBUSY;
 	if (!sample_buffer_attach(buffer, state))
 		goto free;
-	vperfctr_change_vm_flags(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
-				 0);
+	compat_change_vm_flags(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
+			       0);
 	vma->vm_private_data = buffer;
 	vma->vm_ops = &sample_buffer_vm_ops;
 	return 0;

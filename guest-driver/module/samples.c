@@ -15,7 +15,7 @@
  * it is to go on if it is in the kernel. It is 0 in a program that its user may
  * not inspect (prctl(2), PR_SET_DUMPABLE), and in a thread that ends.
  *
- * Samples are written wherever a period ends, with interrupts off and perhaps
+ * Samples are written wherever an interval ends, with interrupts off and perhaps
  * under the run queue's lock; pollers are woken by an interrupt after that.
  */
 #include <linux/bitops.h>
@@ -49,13 +49,13 @@
  * within that many events; periods that end before are counted in lost. With
  * the kernel's own checkers the way is many times as long.
  */
-#define KERNEL_EVENTS_MIN						\
+#define MIN_KERNEL_EVENTS						\
 	(IS_ENABLED(CONFIG_KASAN) || IS_ENABLED(CONFIG_PROVE_LOCKING) ?	\
 	 1 << 20 : 1 << 15)
 
 /*
  * How often counter @i has overflowed since it was looked at. If it has, the
- * VMM has it start at ireset again; set its start to what is left.
+ * counter starts at ireset again; set its start to what is left.
  */
 static u64 vperfctr_count_overflows(struct vperfctr *state, unsigned int i)
 {
@@ -74,7 +74,7 @@ static u64 vperfctr_count_overflows(struct vperfctr *state, unsigned int i)
 }
 
 /* Of all counters: one overflow after the other would be a way without an end. */
-static void vperfctr_keep_apart(struct door_state *counters)
+static void vperfctr_keep_apart(struct perfctr_counters *counters)
 {
 	struct perfctr_cpu_state *page = counters->page;
 	unsigned int i;
@@ -83,7 +83,7 @@ static void vperfctr_keep_apart(struct door_state *counters)
 	     i < perfctr_cstatus_nrctrs(counters->cstatus); i++)
 		if (counters->control.evntsel[i] & EVNTSEL_OS)
 			page->pmc[i].start = min_t(s32, page->pmc[i].start,
-						   -KERNEL_EVENTS_MIN);
+						   -MIN_KERNEL_EVENTS);
 	/* They do not go on where they were suspended. */
 	page->k1.isuspend_cpu = -1;
 }
@@ -122,7 +122,7 @@ static bool vperfctr_write_sample(struct sample_buffer *buffer, u32 mask)
 }
 
 /* Of the current thread, before the state is resumed. */
-void vperfctr_sample(struct door_state *counters)
+void vperfctr_sample(struct perfctr_counters *counters)
 {
 	struct vperfctr *state = container_of(counters, struct vperfctr, counters);
 	struct vperfctr_samples *samples = &state->samples;
@@ -162,7 +162,7 @@ void vperfctr_sample(struct door_state *counters)
 /* A control has set the sums, and starts at ireset, of counters that sample. */
 void vperfctr_samples_begin(struct vperfctr *state)
 {
-	const struct door_state *counters = &state->counters;
+	const struct perfctr_counters *counters = &state->counters;
 	unsigned int i;
 
 	for (i = counters->control.nractrs;
@@ -187,7 +187,7 @@ void vperfctr_wake_pollers(struct vperfctr *state)
 {
 	if (!wq_has_sleeper(&state->samples.pollers))
 		return;
-	refcount_inc(&state->refs);
+	vperfctr_get(state);
 	__module_get(THIS_MODULE);
 	if (irq_work_queue(&state->samples.wake_irq))
 		return;

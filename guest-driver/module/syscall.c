@@ -14,25 +14,25 @@
 #include <linux/thread_info.h>
 #include <asm/syscall.h>
 
-#include "vperfctr.h"
+#include "entry.h"
 
 static long syscall_dispatch(int nr, unsigned long a, unsigned long b,
 			     unsigned long c)
 {
 	switch (nr) {
 	case PERFCTR_NR_INFO:
-		return perfctr_info((void __user *)a, (void __user *)b,
+		return sys_perfctr_info((void __user *)a, (void __user *)b,
 				    (void __user *)c);
 	case PERFCTR_NR_OPEN:
-		return vperfctr_open(a, b, false);
+		return sys_vperfctr_open(a, b, false);
 	case PERFCTR_NR_CONTROL:
-		return vperfctr_control(a, (void __user *)b);
+		return sys_vperfctr_control(a, (void __user *)b);
 	case PERFCTR_NR_UNLINK:
-		return vperfctr_unlink(a);
+		return sys_vperfctr_unlink(a);
 	case PERFCTR_NR_IRESUME:
-		return vperfctr_iresume(a);
+		return sys_vperfctr_iresume(a);
 	case PERFCTR_NR_READ:
-		return vperfctr_read(a, (void __user *)b, (void __user *)c);
+		return sys_vperfctr_read(a, (void __user *)b, (void __user *)c);
 	}
 	return -ENOSYS;
 }

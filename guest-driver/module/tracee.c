@@ -17,13 +17,13 @@
 #include <linux/sched/jobctl.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
-#include <linux/version.h>
 
+#include "compat.h"
 #include "vperfctr.h"
 
-/* How long to let a tracee take its last steps to its stop, in microseconds. */
-#define STEPS_MIN	10
-#define STEPS_MAX	50
+/* How long to let a tracee take its last steps to its stop. */
+#define MIN_STEP_US	10
+#define MAX_STEP_US	50
 
 /* Nobody but its tracer changes whom a thread is traced by, so no lock. */
 static bool tracee_is_stopped(struct task_struct *task)
@@ -37,15 +37,11 @@ static bool tracee_is_stopped(struct task_struct *task)
 
 /*
  * Whether @task has gone to sleep: one that is preempted on its way there is off
- * its CPU as well, and comes back. Since 6.12 sleepers may stay queued a while.
+ * its CPU as well, and comes back.
  */
 static bool is_asleep(struct task_struct *task)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
-	if (READ_ONCE(task->se.sched_delayed))
-		return true;
-#endif
-	return !READ_ONCE(task->on_rq);
+	return compat_sleeps_queued(task) || !READ_ONCE(task->on_rq);
 }
 
 /*
@@ -60,13 +56,13 @@ int tracee_await_stop(struct task_struct *task)
 		if (is_asleep(task)) {
 			/* Which it becomes on its CPU, for the last time. */
 			smp_rmb();
-			/* Pairs with finish_task(): its last period is added up. */
+			/* Pairs with finish_task(): its last interval is added up. */
 			if (!smp_load_acquire(&task->on_cpu))
 				return 0;
 		}
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		usleep_range(STEPS_MIN, STEPS_MAX);
+		usleep_range(MIN_STEP_US, MAX_STEP_US);
 	}
 }
 
@@ -86,11 +82,11 @@ struct task_struct *tracee_find(int tid)
 }
 
 /*
- * Begin to act on @state, until vperfctr_end(): with interrupts off, and with
+ * Begin to act on @state, until vperfctr_unlock(): with interrupts off, and with
  * its lock if it is not the current thread's. Its owner, if it has one, is the
  * current thread, or is not running.
  */
-int vperfctr_begin(struct vperfctr *state, unsigned long *flags)
+int vperfctr_lock(struct vperfctr *state, unsigned long *flags)
 {
 	struct task_struct *owner;
 	int err;
@@ -117,7 +113,7 @@ int vperfctr_begin(struct vperfctr *state, unsigned long *flags)
 	return -ESRCH;
 }
 
-void vperfctr_end(struct vperfctr *state, unsigned long flags)
+void vperfctr_unlock(struct vperfctr *state, unsigned long flags)
 {
 	if (vperfctr_is_own(state))
 		local_irq_restore(flags);

@@ -18,19 +18,21 @@ use super::test_kernel;
 use crate::dump::Dump;
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, Ended, FAILED, RUN_FAILED};
 
-/// `tests/lab/module/module.c`, compiled.
+/// `tests/lab/module`, compiled.
 pub(super) fn program(folder: &TempDir) -> Result<Vec<u8>> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let source = repository.join("tests/lab/module/module.c");
+    let sources = repository.join("tests/lab/module");
+    let files = fs::read_dir(&sources)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     let program = folder.path().join("module");
     let compiler = Command::new("cc")
         .args(["-O1", "-static", "-pthread", "-I"])
         .arg(repository.join("vpmu/host-module"))
         .arg("-o")
-        .args([&program, &source])
+        .arg(&program)
+        .args(files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "c")))
         .status()
         .context("cannot run cc")?;
-    ensure!(compiler.success(), "{} does not compile", source.display());
+    ensure!(compiler.success(), "{} does not compile", sources.display());
     Ok(fs::read(&program)?)
 }
 

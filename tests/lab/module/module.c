@@ -4,7 +4,7 @@
  * counts is compared for equality with guests of known length, and what it must
  * not do is tried.
  *
- *   cc -O1 -static -pthread -I../../../vpmu/host-module -o module module.c
+ *   cc -O1 -static -pthread -I../../../vpmu/host-module -o module *.c
  *   module [NAME]..        (as root) the parts with these names, or all
  *   module hold-perf       has a counter by perf, for others to find, until it
  *   module hold-module     is killed; or by the module; or in global mode
@@ -14,35 +14,11 @@
  * One line per check, "ok NAME" or "FAIL NAME got want".  Exit status 1 if any
  * failed.  Nobody else may use the counters meanwhile.
  */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <grp.h>
-#include <limits.h>
-#include <linux/kvm.h>
-#include <linux/perf_event.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/klog.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "module.h"
 
-#include "perfctr_host.h"
+int failed;
 
-static int failed;
-
-static void check(const char *name, int64_t got, int64_t want)
+void check(const char *name, int64_t got, int64_t want)
 {
 	if (got == want)
 		printf("ok %s\n", name);
@@ -53,30 +29,17 @@ static void check(const char *name, int64_t got, int64_t want)
 }
 
 /* For what happens too often for a line each. */
-static void expect(const char *name, int64_t got, int64_t want)
+void expect(const char *name, int64_t got, int64_t want)
 {
 	if (got != want)
 		check(name, got, want);
 }
 
-static void die(const char *what)
+void die(const char *what)
 {
 	printf("FAIL %s: %s\n", what, strerror(errno));
 	exit(1);
 }
-
-#include "device.h"
-#include "guest.h"
-#include "errors.h"
-#include "counts.h"
-#include "sharing.h"
-#include "foreign.h"
-#include "emulated.h"
-#include "ends.h"
-#include "sleep.h"
-#include "global.h"
-#include "rights.h"
-#include "entries.h"
 
 static const struct {
 	const char *name;
@@ -89,7 +52,7 @@ static const struct {
 	{ "exact", t_exact },
 	{ "emulated", t_emulated },
 	{ "switches", t_switches },
-	{ "alarms", t_alarms },
+	{ "overflows", t_overflows },
 	{ "side-by-side", t_side_by_side },
 	{ "perf", t_perf },
 	{ "dirty", t_dirty },

@@ -6,7 +6,7 @@
 //! * [`host_module`]: the host's kernel module that programs counters for virtual CPUs. Its C side is
 //!   `vpmu/host-module/perfctr_host.h`.
 //!
-//! The C side of the first two is `guest-driver/module/perfctr.h` and `guest-driver/module/door.h`; those headers assert
+//! The C side of the first two is `guest-driver/module/perfctr.h` and `guest-driver/module/pv.h`; those headers assert
 //! the same sizes and offsets at compile time.
 
 pub mod door;

@@ -148,7 +148,7 @@ static void control(struct thread *t)
 	}
 }
 
-/* As guest-driver/module/native.c has it. */
+/* As guest-driver/module/native_regs.c has it. */
 static void resume(struct thread *t)
 {
 	unsigned int i;

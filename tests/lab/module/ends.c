@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* Processors and processes that end at any moment. */
+#include "module.h"
 
-static void online(int on)
+void online(int on)
 {
 	put("/sys/devices/system/cpu/cpu1/online", on ? "1" : "0");
 }
@@ -18,8 +19,8 @@ static void *toggle(void *unused)
 	return NULL;
 }
 
-/* Run @g, which is new, with counters and an alarm until @what says stop; how often. */
-static uint64_t run_during(struct guest *g, void *(*what)(void *), void *argument)
+/* Run @g, which is new, with counters and an overflow threshold until @what says stop; how often. */
+uint64_t run_during(struct guest *g, void *(*what)(void *), void *argument)
 {
 	uint64_t total = 0;
 	pthread_t thread;
@@ -27,7 +28,7 @@ static uint64_t run_during(struct guest *g, void *(*what)(void *), void *argumen
 	guest_counted(g);
 	load(g->fd, 0, USR | OS | INSNS);
 	load(g->fd, 1, USR | OS | BRANCHES);
-	g->on_alarm = at_alarm;
+	g->on_overflow = at_overflow;
 	g->period = 10007;
 	arm(g->fd, 0, g->period);
 	stop = 0;
@@ -40,7 +41,7 @@ static uint64_t run_during(struct guest *g, void *(*what)(void *), void *argumen
 	return total;
 }
 
-static void t_hotplug(void)
+void t_hotplug(void)
 {
 	uint64_t total;
 	struct guest g;
@@ -48,7 +49,7 @@ static void t_hotplug(void)
 	total = run_during(&g, toggle, NULL);
 	check("hotplug-count", count(g.state, 0), total * GUEST_INSNS(100000));
 	check("hotplug-branches", count(g.state, 1), total * GUEST_BRANCHES(100000));
-	check("hotplug-alarms", g.rung, count(g.state, 0) / g.period);
+	check("hotplug-overflows", g.overflowed, count(g.state, 0) / g.period);
 	/* One that was off has registers like the others. */
 	pin(1);
 	guest_run(&g, 1000);
@@ -67,7 +68,7 @@ static void *endless(void *unused)
 	guest_counted(&g);
 	load(g.fd, 0, USR | OS | INSNS);
 	load(g.fd, 1, USR | OS | BRANCHES);
-	g.on_alarm = at_alarm;
+	g.on_overflow = at_overflow;
 	g.period = 2003;
 	arm(g.fd, 0, g.period);
 	guest_run(&g, 100000);
@@ -78,14 +79,14 @@ static void *endless(void *unused)
 }
 
 /* A thread can be waited for before it has let go of everything. */
-static void no_more_uses(const char *name)
+void no_more_uses(const char *name)
 {
 	for (int wait = 0; wait < 500 && module_uses(); wait++)
 		usleep(10000);
 	expect(name, module_uses(), 0);
 }
 
-static void t_killed(void)
+void t_killed(void)
 {
 	counting = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (int i = 0; i < 30; i++) {
@@ -133,7 +134,7 @@ static void *until_stopped(void *unused)
 }
 
 /* The file is closed by another thread than the one that is counted. */
-static void t_closed(void)
+void t_closed(void)
 {
 	for (int i = 0; i < 20; i++) {
 		pthread_t thread;
@@ -172,7 +173,7 @@ static void *attaches_often(void *unused)
 }
 
 /* What another has closed stays with the thread until it ends, or has a new one: it does not pile up. */
-static void t_closed_often(void)
+void t_closed_often(void)
 {
 	pthread_t thread;
 
@@ -190,7 +191,7 @@ static void t_closed_often(void)
 	no_more_uses("closed-often-uses-after");
 }
 
-static void t_unload(void)
+void t_unload(void)
 {
 	int fd = device(), file;
 

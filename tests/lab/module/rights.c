@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* Nobody has the counters longer than he counts, and not against root's will. */
+#include "module.h"
+
 #define PARAMETER	"/sys/module/perfctr_host/parameters/enabled"
 #define FTRACE		"/proc/sys/kernel/ftrace_enabled"
 #define GLOBAL_CTL_MSR	0xc0000301
@@ -27,7 +29,7 @@ static int64_t perf_counts_soon(void)
 	return counts;
 }
 
-static void t_idle(void)
+void t_idle(void)
 {
 	int fd = device(), perf;
 	pthread_t thread;
@@ -44,7 +46,7 @@ static void t_idle(void)
 }
 
 /* The other program: its thread is nobody's, and has no counters. It reads by RDPMC last. */
-static int executed(int fd)
+int executed(int fd)
 {
 	signal(SIGSEGV, SIG_DFL);
 	expect("executed-load", load(fd, 0, USR | INSNS), EACCES);
@@ -69,7 +71,7 @@ static void executes(void)
 	die("execl");
 }
 
-static void t_executed(void)
+void t_executed(void)
 {
 	int status = in_child(executes);
 
@@ -157,7 +159,7 @@ static void revoked_while_loading(void)
 }
 
 /* Root has the counters back, whoever has them, and says so to them. */
-static void t_revoked(void)
+void t_revoked(void)
 {
 	struct guest g;
 	int fd;
@@ -202,7 +204,7 @@ static void t_revoked(void)
 }
 
 /* Nobody takes the hooks away while they are needed. */
-static void t_ftrace(void)
+void t_ftrace(void)
 {
 	int fd = open(FTRACE, O_WRONLY);
 	struct guest g;
@@ -220,7 +222,7 @@ static void t_ftrace(void)
  * KVM with a mediated vPMU, which this kernel does not have: a file where its parameter
  * would be.
  */
-static void t_mediated(void)
+void t_mediated(void)
 {
 	const char *folder = "/sys/module/kvm_amd/parameters";
 	int held = device();

@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* Global mode: counters of whole processors. */
-#define GLOBAL		"/dev/perfctr-global"
+#include "module.h"
+
 #define GUEST_ONLY	(1ULL << 40)
 #define HOST_ONLY	(1ULL << 41)
 
-static int global_device(void)
+int global_device(void)
 {
 	int fd = open(GLOBAL, O_RDWR | O_CLOEXEC);
 
@@ -24,14 +25,14 @@ static int opens(const char *path)
 	return 0;
 }
 
-static int cpu_load(int fd, uint32_t cpu, uint32_t counter, uint64_t evntsel)
+int cpu_load(int fd, uint32_t cpu, uint32_t counter, uint64_t evntsel)
 {
 	struct perfctr_host_cpu_load l = { cpu, counter, evntsel };
 
 	return ioctl(fd, PERFCTR_HOST_CPU_LOAD, &l) ? errno : 0;
 }
 
-static struct perfctr_host_cpu_state cpu_read(int fd, uint32_t cpu)
+struct perfctr_host_cpu_state cpu_read(int fd, uint32_t cpu)
 {
 	struct perfctr_host_cpu_state s = { .cpu = cpu };
 
@@ -203,14 +204,14 @@ static void global_across(void *(*what)(void *), void *argument)
 	close(fd);
 }
 
-static void t_global_sleep(void)
+void t_global_sleep(void)
 {
 	int times = 2;
 
 	global_across(sleepless, &times);
 }
 
-static void t_global_sleep_s3(void)
+void t_global_sleep_s3(void)
 {
 	global_across(sleep_and_wake, NULL);
 }
@@ -276,7 +277,7 @@ static void global_killed(void)
 	check("global-killed", perf_counts(), 100000);
 }
 
-static void t_global(void)
+void t_global(void)
 {
 	int fd;
 

@@ -1,9 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* What is refused, and that nothing of it reaches a register. */
-#define EVNTSEL_MSR	0xc0010200
-#define COUNTERS	6
+#include "module.h"
 
-static void no_register_was_written(const char *name)
+void no_register_was_written(const char *name)
 {
 	for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
 		for (int i = 0; i < 2 * COUNTERS; i++)
@@ -35,7 +34,7 @@ static const unsigned long vcpu_calls[] = {
 };
 
 /* Every size but the right one, in both directions, and numbers that are no call. */
-static void wrong_numbers(int fd, const unsigned long *calls, int n_calls)
+void wrong_numbers(int fd, const unsigned long *calls, int n_calls)
 {
 	char argument[_IOC_SIZEMASK + 1];
 
@@ -61,7 +60,7 @@ static void wrong_numbers(int fd, const unsigned long *calls, int n_calls)
 	check("numbers", 0, 0);
 }
 
-static void wrong_pointers(int fd, const unsigned long *calls, int n_calls)
+void wrong_pointers(int fd, const unsigned long *calls, int n_calls)
 {
 	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	void *const bad[] = { NULL, (void *)1, (void *)-1L, (void *)0xffffffff81000000, page + 4094 };
@@ -74,7 +73,7 @@ static void wrong_pointers(int fd, const unsigned long *calls, int n_calls)
 	check("pointers", 0, 0);
 }
 
-static void t_errors(void)
+void t_errors(void)
 {
 	struct perfctr_host_info info;
 	struct perfctr_host_attach a = { .signo = signo, ._reserved = 1 };
@@ -126,7 +125,7 @@ static void t_errors(void)
 	no_register_was_written("nothing-left");
 }
 
-static void t_mappings(void)
+void t_mappings(void)
 {
 	int fd = device(), wrong = 0;
 	void *page;
@@ -169,7 +168,7 @@ static void as_member(void)
 	check("member-of-the-group", open(DEVICE, O_RDWR) < 0 ? errno : 0, 0);
 }
 
-static void t_users(void)
+void t_users(void)
 {
 	check("users", in_child(as_nobody), 0);
 	if (chown(DEVICE, 0, 1234))

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* Sharing the machine: with perf, and with other users. */
+#include "module.h"
 
-static int perf_open(void)
+int perf_open(void)
 {
 	struct perf_event_attr a = {
 		.size = sizeof(a), .type = PERF_TYPE_RAW, .config = INSNS,
@@ -12,14 +13,13 @@ static int perf_open(void)
 }
 
 /* What perf counts of a loop of this process: the iterations' instructions, by difference. */
-static int64_t perf_counts(void)
+int64_t perf_counts(void)
 {
 	uint64_t a, b, c;
 	int fd = perf_open();
 
 	if (fd < 0)
 		return -errno;
-#define LOOP(n) do { uint64_t i = (n); asm volatile("1: dec %0; jnz 1b" : "+r"(i)); } while (0)
 	LOOP(1);
 	if (read(fd, &a, 8) != 8)
 		return -1;
@@ -49,7 +49,7 @@ static void no_overflow_stays(void)
 	check("overflow-does-not-stay", msr(1, status), 0);
 }
 
-static void t_perf(void)
+void t_perf(void)
 {
 	struct guest g;
 	int fd;
@@ -73,7 +73,7 @@ static void t_perf(void)
  * A child that may use RDPMC, for it was copied from a process with a mapped event
  * of perf's. It waits for a byte, does @work, and ends.
  */
-static pid_t inheritor(int go, void (*work)(void))
+pid_t inheritor(int go, void (*work)(void))
 {
 	int fd = perf_open();
 	void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -98,7 +98,7 @@ static pid_t inheritor(int go, void (*work)(void))
 }
 
 /* Gets the processor often, until it is killed. */
-static void comes_and_goes(void)
+void comes_and_goes(void)
 {
 	for (;;)
 		usleep(100);
@@ -108,7 +108,7 @@ static void comes_and_goes(void)
  * The kernel zeroes the counters that perf left, when a process that may use RDPMC
  * gets the processor, ours or not (perf_clear_dirty_counters()).
  */
-static void t_dirty(void)
+void t_dirty(void)
 {
 	struct guest g;
 	int go[2];
@@ -122,7 +122,7 @@ static void t_dirty(void)
 		guest_counted(&g);
 		load(g.fd, 1, USR | OS | BRANCHES);
 		load(g.fd, 0, USR | OS | INSNS);
-		g.on_alarm = at_alarm;
+		g.on_overflow = at_overflow;
 		g.period = 2000003;
 		arm(g.fd, 0, g.period);
 		if (write(go[1], "1", 1) != 1)
@@ -131,7 +131,7 @@ static void t_dirty(void)
 			guest_run(&g, 100000);
 			usleep(1000);
 		}
-		expect("dirty-alarms", g.rung, 50 * GUEST_INSNS(100000) / g.period);
+		expect("dirty-overflows", g.overflowed, 50 * GUEST_INSNS(100000) / g.period);
 		expect("dirty-branches", count(g.state, 1), 50 * GUEST_BRANCHES(100000));
 		check("dirty", count(g.state, 0), 50 * GUEST_INSNS(100000));
 		guest_free(&g);
@@ -143,9 +143,7 @@ static void t_dirty(void)
 	close(go[1]);
 }
 
-#define RDPMC_SETTING	"/sys/bus/event_source/devices/cpu/rdpmc"
-
-static void rdpmc_setting(int fd, char value)
+void rdpmc_setting(int fd, char value)
 {
 	if (pwrite(fd, &value, 1, 0) != 1)
 		die(RDPMC_SETTING);
@@ -186,7 +184,7 @@ static void reads_unattached(void)
  * Each write of the setting clears CR4.PCE on all processors, whoever runs there.
  * Who is attached reads on; nobody else gets more than the setting gives.
  */
-static void t_rdpmc_setting(void)
+void t_rdpmc_setting(void)
 {
 	int fd = open(RDPMC_SETTING, O_RDWR | O_CLOEXEC), status;
 	pid_t pid;
@@ -292,7 +290,7 @@ static void sibling(void)
 	rdpmc(0);
 }
 
-static void t_secret(void)
+void t_secret(void)
 {
 	int status;
 	pid_t pid;

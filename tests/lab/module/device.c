@@ -1,14 +1,10 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* The device as its user has it. */
-#define DEVICE		"/dev/perfctr-host"
-#define USR		0x10000
-#define OS		0x20000
-#define INSNS		0xc0
-#define BRANCHES	0xc2
+#include "module.h"
 
-static int signo;
+int signo;
 
-static int device(void)
+int device(void)
 {
 	int fd = open(DEVICE, O_RDWR | O_CLOEXEC);
 
@@ -17,28 +13,28 @@ static int device(void)
 	return fd;
 }
 
-static int attach(int fd)
+int attach(int fd)
 {
 	struct perfctr_host_attach a = { .signo = signo };
 
 	return ioctl(fd, PERFCTR_HOST_ATTACH, &a) ? errno : 0;
 }
 
-static int load(int fd, uint32_t counter, uint64_t evntsel)
+int load(int fd, uint32_t counter, uint64_t evntsel)
 {
 	struct perfctr_host_load l = { .counter = counter, .evntsel = evntsel };
 
 	return ioctl(fd, PERFCTR_HOST_LOAD, &l) ? errno : 0;
 }
 
-static int arm(int fd, uint32_t counter, uint64_t after)
+int arm(int fd, uint32_t counter, uint64_t after)
 {
 	struct perfctr_host_arm a = { .counter = counter, .after = after };
 
 	return ioctl(fd, PERFCTR_HOST_ARM, &a) ? errno : 0;
 }
 
-static volatile struct perfctr_host_state *map_state(int fd)
+volatile struct perfctr_host_state *map_state(int fd)
 {
 	void *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 
@@ -47,7 +43,7 @@ static volatile struct perfctr_host_state *map_state(int fd)
 	return p;
 }
 
-static uint64_t rdpmc(uint32_t i)
+uint64_t rdpmc(uint32_t i)
 {
 	uint32_t low, high;
 
@@ -55,7 +51,7 @@ static uint64_t rdpmc(uint32_t i)
 	return (uint64_t)high << 32 | low;
 }
 
-static uint64_t count(volatile struct perfctr_host_state *s, int i)
+uint64_t count(volatile struct perfctr_host_state *s, int i)
 {
 	uint64_t now, start, sum;
 	uint32_t seq, map;
@@ -71,7 +67,7 @@ static uint64_t count(volatile struct perfctr_host_state *s, int i)
 }
 
 /* A register of a processor, as it is. */
-static uint64_t msr(int cpu, uint32_t number)
+uint64_t msr(int cpu, uint32_t number)
 {
 	char path[40];
 	uint64_t value = 0;
@@ -85,7 +81,7 @@ static uint64_t msr(int cpu, uint32_t number)
 	return value;
 }
 
-static void msr_set(int cpu, uint32_t number, uint64_t value)
+void msr_set(int cpu, uint32_t number, uint64_t value)
 {
 	char path[40];
 	int fd;
@@ -97,7 +93,7 @@ static void msr_set(int cpu, uint32_t number, uint64_t value)
 	close(fd);
 }
 
-static void put(const char *path, const char *text)
+void put(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY);
 
@@ -106,7 +102,7 @@ static void put(const char *path, const char *text)
 	close(fd);
 }
 
-static void pin(int cpu)
+void pin(int cpu)
 {
 	cpu_set_t set;
 
@@ -116,7 +112,7 @@ static void pin(int cpu)
 		die("sched_setaffinity");
 }
 
-static void unpin(void)
+void unpin(void)
 {
 	cpu_set_t set;
 
@@ -124,7 +120,7 @@ static void unpin(void)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-static int module_uses(void)
+int module_uses(void)
 {
 	FILE *f = fopen("/sys/module/perfctr_host/refcnt", "r");
 	int n = -1;
@@ -137,7 +133,7 @@ static int module_uses(void)
 }
 
 /* In a process of its own; 0 if it found nothing wrong. */
-static int in_child(void (*fn)(void))
+int in_child(void (*fn)(void))
 {
 	int status;
 	pid_t pid;

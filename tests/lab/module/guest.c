@@ -1,25 +1,12 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Guests of known length: mov n, %esi; then dec %esi, jnz back n times; hlt. KVM executes
  * hlt in the guest's place.
  */
-#define GUEST_INSNS(n)		(2 + 2 * (uint64_t)(n))
-#define GUEST_BRANCHES(n)	((uint64_t)(n))
+#include "module.h"
 
-struct guest {
-	int vm, vcpu;
-	struct kvm_run *run;
-	uint8_t *ram;
-	uint64_t alarms;	/* kicks seen */
-	void (*on_alarm)(struct guest *g);
-	int fd;			/* of the device */
-	volatile struct perfctr_host_state *state;
-	uint64_t period, rung;
-	int64_t late;		/* events, of those that were not in time */
-};
-
-static __thread struct kvm_run *running;
-static __thread volatile int kicked;
+__thread struct kvm_run *running;
+__thread volatile int kicked;
 
 static void on_kick(int sig)
 {
@@ -28,7 +15,7 @@ static void on_kick(int sig)
 		running->immediate_exit = 1;
 }
 
-static void guests_init(void)
+void guests_init(void)
 {
 	struct sigaction a = { .sa_handler = on_kick };
 
@@ -36,7 +23,7 @@ static void guests_init(void)
 	sigaction(signo, &a, NULL);
 }
 
-static void guest_new(struct guest *g)
+void guest_new(struct guest *g)
 {
 	struct kvm_userspace_memory_region m = { .memory_size = 65536 };
 	int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC), vm;
@@ -63,7 +50,7 @@ static void guest_new(struct guest *g)
 }
 
 /* With the device, attached to this thread. */
-static void guest_counted(struct guest *g)
+void guest_counted(struct guest *g)
 {
 	guest_new(g);
 	g->fd = device();
@@ -73,7 +60,7 @@ static void guest_counted(struct guest *g)
 		die("attach");
 }
 
-static void guest_free(struct guest *g)
+void guest_free(struct guest *g)
 {
 	running = NULL;
 	munmap((void *)g->state, 4096);
@@ -100,7 +87,7 @@ static int answer(struct kvm_run *run)
 }
 
 /* With @body before each dec. */
-static void guest_run_with(struct guest *g, uint32_t n, const char *body, int len)
+void guest_run_with(struct guest *g, uint32_t n, const char *body, int len)
 {
 	struct kvm_regs r = { .rip = 0x1000, .rflags = 2, .rsp = 0x8000, .rdx = 0x80 };
 	uint8_t *c = g->ram + 0x1000;
@@ -121,9 +108,9 @@ static void guest_run_with(struct guest *g, uint32_t n, const char *body, int le
 		if (kicked) {
 			g->run->immediate_exit = 0;
 			kicked = 0;
-			g->alarms++;
-			if (g->on_alarm)
-				g->on_alarm(g);
+			g->kicks++;
+			if (g->on_overflow)
+				g->on_overflow(g);
 		}
 		if (!err && !answer(g->run))
 			break;
@@ -132,7 +119,7 @@ static void guest_run_with(struct guest *g, uint32_t n, const char *body, int le
 		check("guest-exit", g->run->exit_reason, KVM_EXIT_HLT);
 }
 
-static void guest_run(struct guest *g, uint32_t n)
+void guest_run(struct guest *g, uint32_t n)
 {
 	guest_run_with(g, n, "", 0);
 }

@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * Counters of a virtual CPU run on while others' guests run, and nothing of that may
  * be seen: neither in what is published nor by RDPMC.
  */
+#include "module.h"
 
 static uint32_t foreign_iterations;
 static int foreign_counted;
@@ -82,7 +83,7 @@ static void reads_all(void)
 		expect("read with the setting 2", rdpmc(i), 0);
 }
 
-static void t_foreign(void)
+void t_foreign(void)
 {
 	int go[2], status, setting = open(RDPMC_SETTING, O_RDWR | O_CLOEXEC);
 	struct guest g;

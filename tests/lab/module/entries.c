@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * The counters of an Intel processor, for the guests that ../entries stands in for: kernel code, counted between two
  * writes of IA32_PERF_GLOBAL_CTRL. What comes on top of its loop is always the same.
  */
+#include "module.h"
+
 #define INTEL_BRANCHES	0xc4
 #define GLOBAL_CTRL	0x38f
 #define INTEL_EVNTSEL	0x186
@@ -81,7 +83,7 @@ static void entries_exact(void)
 		sched_yield();
 	check("entries-host-is-not-counted", count(s, 0), before);
 	check("entries-enabled-for-the-host", msr(0, GLOBAL_CTRL), 0);
-	/* It interrupts in the loop; where nobody sets the alarm again, once. */
+	/* It interrupts in the loop; where nobody arms it again, once. */
 	for (int i = 1; i <= 20; i++) {
 		check("entries-arm", arm(fd, 1, 50000), 0);
 		kicked = 0;
@@ -89,7 +91,7 @@ static void entries_exact(void)
 		expect("entries-too-early", kicked, 0);
 		enter(20000);
 		enter(60000);
-		expect("entries-alarm", kicked, 1);
+		expect("entries-overflow", kicked, 1);
 		expect("entries-interrupts", s->interrupts, i);
 	}
 	unpin();
@@ -98,7 +100,7 @@ static void entries_exact(void)
 	close(fd);
 }
 
-static void t_entries(void)
+void t_entries(void)
 {
 	uint64_t control = msr(0, GLOBAL_CTRL);
 	pthread_t threads[4];

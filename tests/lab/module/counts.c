@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /* That it counts exactly, and with no more register writes than needed. */
+#include "module.h"
+
 #define LONG	20000000	/* iterations that take some time slices */
 
-static void t_exact(void)
+void t_exact(void)
 {
 	struct guest g;
 	uint64_t i0, b0;
@@ -35,11 +37,11 @@ static void t_exact(void)
 		expect("migrating", count(g.state, 0), i * 2002 + i * (i - 1) + GUEST_INSNS(1000 + i));
 	}
 	unpin();
-	check("no-alarms", g.alarms, 0);
+	check("no-overflows", g.kicks, 0);
 	guest_free(&g);
 }
 
-static volatile int stop;
+volatile int stop;
 
 /* Takes the processor away as often as it can. */
 static void *nuisance(void *unused)
@@ -53,10 +55,10 @@ static void *nuisance(void *unused)
 
 static void again(struct guest *g)
 {
-	g->rung++;
+	g->overflowed++;
 }
 
-static void t_switches(void)
+void t_switches(void)
 {
 	struct perfctr_host_state before, after;
 	pthread_t thread;
@@ -101,25 +103,25 @@ static void t_switches(void)
 	pin(0);
 	guest_run(&g, 1000);
 	check("i-mode-back-count", count(g.state, 1), 2 * GUEST_BRANCHES(LONG) + 2000);
-	check("no-alarm-yet", g.alarms, 0);
+	check("no-overflow-yet", g.kicks, 0);
 	unpin();
 	guest_free(&g);
 }
 
 /*
- * At every alarm: it came at the very event, and the next is set. One that did not
+ * At every overflow: it came at the very event, and the next is armed. One that did not
  * says how far it got in time: to the module's NMI handler, or to its signal.
  */
-static void at_alarm(struct guest *g)
+void at_overflow(struct guest *g)
 {
-	uint64_t now = count(g->state, 0), want = ++g->rung * g->period + g->late;
+	uint64_t now = count(g->state, 0), want = ++g->overflowed * g->period + g->late;
 
 	if (now != want) {
 		struct perfctr_host_state s = *g->state;
 
-		check("alarm-at", now, want);
-		printf("FAIL alarm %llu of %llu: %llu interrupts, %llu kicks, %llu switches, on CPU %d\n",
-		       (unsigned long long)g->rung, (unsigned long long)g->period,
+		check("overflow-at", now, want);
+		printf("FAIL overflow %llu of %llu: %llu interrupts, %llu kicks, %llu switches, on CPU %d\n",
+		       (unsigned long long)g->overflowed, (unsigned long long)g->period,
 		       (unsigned long long)s.interrupts, (unsigned long long)s.kicks,
 		       (unsigned long long)s.switches, s.cpu);
 		g->late += now - want;
@@ -135,14 +137,14 @@ static void at_both(struct guest *g)
 	if (count(g->state, 1) < together_at)
 		return;
 	expect("together-at", count(g->state, 0), together_at);
-	g->rung++;
+	g->overflowed++;
 	together_at += g->period;
 	arm(g->fd, 0, g->period);
 	arm(g->fd, 1, g->period);
 }
 
 /* Two counters that overflow with one instruction are one interrupt, or one and another that finds nothing. */
-static void alarms_together(void)
+static void overflows_together(void)
 {
 	struct guest g;
 
@@ -150,19 +152,19 @@ static void alarms_together(void)
 	load(g.fd, 0, USR | OS | INSNS);
 	load(g.fd, 1, USR | OS | INSNS);
 	g.period = 1001;
-	g.on_alarm = at_both;
+	g.on_overflow = at_both;
 	together_at = g.period;
 	arm(g.fd, 0, g.period);
 	arm(g.fd, 1, g.period);
 	for (int i = 0; i < 10; i++)
 		guest_run(&g, 20000);
-	check("together", g.rung, 10 * GUEST_INSNS(20000) / g.period);
-	check("together-interrupts", g.state->interrupts, g.rung);
+	check("together", g.overflowed, 10 * GUEST_INSNS(20000) / g.period);
+	check("together-interrupts", g.state->interrupts, g.overflowed);
 	check("together-count", count(g.state, 1), 10 * GUEST_INSNS(20000));
 	guest_free(&g);
 }
 
-static void t_alarms(void)
+void t_overflows(void)
 {
 	static const uint64_t periods[] = { 1, 2, 3, 10, 100, 12345 };
 	struct guest g;
@@ -173,27 +175,27 @@ static void t_alarms(void)
 		guest_counted(&g);
 		load(g.fd, 0, USR | OS | INSNS);
 		g.period = periods[i];
-		g.on_alarm = at_alarm;
+		g.on_overflow = at_overflow;
 		arm(g.fd, 0, g.period);
 		guest_run(&g, n);
-		check("alarms", g.rung, GUEST_INSNS(n) / g.period);
-		check("alarms-count", count(g.state, 0), GUEST_INSNS(n));
+		check("overflows", g.overflowed, GUEST_INSNS(n) / g.period);
+		check("overflows-count", count(g.state, 0), GUEST_INSNS(n));
 		/* That of hlt, which KVM executes, is none. */
-		check("alarms-interrupts", g.state->interrupts,
-		      g.rung - (GUEST_INSNS(n) % g.period == 0));
+		check("overflows-interrupts", g.state->interrupts,
+		      g.overflowed - (GUEST_INSNS(n) % g.period == 0));
 		guest_free(&g);
 	}
-	/* One that is not set again rings once. */
+	/* One that is not armed again is reported once. */
 	guest_counted(&g);
-	g.on_alarm = again;
+	g.on_overflow = again;
 	load(g.fd, 0, USR | OS | INSNS);
 	arm(g.fd, 0, 1000);
 	for (int i = 0; i < 100; i++)
 		guest_run(&g, 1000);
-	check("rings-once", g.rung, 1);
+	check("overflows-once", g.overflowed, 1);
 	check("counts-on", count(g.state, 0), 100 * GUEST_INSNS(1000));
 	guest_free(&g);
-	alarms_together();
+	overflows_together();
 }
 
 struct side {
@@ -213,7 +215,7 @@ static void *side(void *argument)
 	load(g.fd, 1, USR | OS | INSNS);
 	if (s->period) {
 		g.period = s->period;
-		g.on_alarm = at_alarm;
+		g.on_overflow = at_overflow;
 		arm(g.fd, 0, g.period);
 	}
 	for (int i = 0; i < 20; i++) {
@@ -224,13 +226,13 @@ static void *side(void *argument)
 	expect("side", count(g.state, 0), 20 * (s->per == 2 ? GUEST_INSNS(s->n) : s->n));
 	expect("side-insns", count(g.state, 1), 20 * GUEST_INSNS(s->n));
 	if (s->period)
-		expect("side-alarms", g.rung, count(g.state, 0) / s->period);
+		expect("side-overflows", g.overflowed, count(g.state, 0) / s->period);
 	guest_free(&g);
 	return NULL;
 }
 
-/* Virtual CPUs with different events share the processors, some with alarms at a high rate. */
-static void t_side_by_side(void)
+/* Virtual CPUs with different events share the processors, some with overflows at a high rate. */
+void t_side_by_side(void)
 {
 	struct side sides[8];
 	pthread_t threads[8];

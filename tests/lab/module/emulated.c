@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+// SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * What KVM executes in the guest's place counts as if the processor had: in the loops
  * here one instruction of each round.
  */
-#define ROUNDS	1000
+#include "module.h"
 
 static void emulated(struct guest *g, const char *name, const char *body, int len,
 		     uint64_t insns)
@@ -15,26 +15,26 @@ static void emulated(struct guest *g, const char *name, const char *body, int le
 	check("emulated-branches", count(g->state, 1) - b0, GUEST_BRANCHES(ROUNDS));
 }
 
-/* An alarm comes at the very instruction, whether KVM executes it or the processor. */
-static void emulated_alarms(struct guest *g)
+/* An overflow comes at the very instruction, whether KVM executes it or the processor. */
+static void emulated_overflows(struct guest *g)
 {
 	static const uint64_t periods[] = { 1, 2, 3, 4, 5, 101 };
 
-	g->on_alarm = at_alarm;
+	g->on_overflow = at_overflow;
 	for (int i = 0; i < 6; i++) {
 		uint64_t before;
 
 		load(g->fd, 0, USR | OS | INSNS);
 		g->period = periods[i];
-		g->rung = 0;
+		g->overflowed = 0;
 		before = count(g->state, 1);
 		arm(g->fd, 0, g->period);
 		guest_run_with(g, ROUNDS, "\x66\x31\xc0\x0f\xa2", 5);
-		check("emulated-alarms", g->rung, (GUEST_INSNS(ROUNDS) + 2 * ROUNDS) / g->period);
-		check("emulated-alarms-count", count(g->state, 0), GUEST_INSNS(ROUNDS) + 2 * ROUNDS);
-		check("emulated-alarms-branches", count(g->state, 1) - before, ROUNDS);
+		check("emulated-overflows", g->overflowed, (GUEST_INSNS(ROUNDS) + 2 * ROUNDS) / g->period);
+		check("emulated-overflows-count", count(g->state, 0), GUEST_INSNS(ROUNDS) + 2 * ROUNDS);
+		check("emulated-overflows-branches", count(g->state, 1) - before, ROUNDS);
 	}
-	g->on_alarm = NULL;
+	g->on_overflow = NULL;
 }
 
 /* What the VMM answers is the VMM's to count. The next instruction is not taken for it. */
@@ -56,7 +56,7 @@ static void emulated_msr(struct guest *g)
 		 "\x66\xb9\x78\x56\x34\x12\x0f\x30\x66\x31\xc0\x0f\xa2", 13, 3);
 }
 
-static void t_emulated(void)
+void t_emulated(void)
 {
 	struct perfctr_host_info info;
 	struct guest g;
@@ -80,6 +80,6 @@ static void t_emulated(void)
 	emulated(&g, "emulated-mmio-read", "\x66\xb8\x00\xf0\x00\x00\x8e\xe0\x64\xa0\x00\x00", 12, 3);
 	check("emulated-user-mode", count(g.state, 2), 0);
 	emulated_msr(&g);
-	emulated_alarms(&g);
+	emulated_overflows(&g);
 	guest_free(&g);
 }

@@ -3,7 +3,7 @@
  * RDPMC where it faults. It never exits to the VMM, so a guest whose counters
  * are the VMM's gets #GP for it. The kernel's own perf and programs that read
  * counters by themselves need not know: the #GP is caught, and the value comes
- * through the door, from registers that read as RDPMC would.
+ * from registers of the VMM's that read as RDPMC would.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -14,11 +14,12 @@
 #include <linux/ptrace.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <asm/processor.h>
 #include <asm/processor-flags.h>
 #include <asm/tlbflush.h>
 #include <asm/trapnr.h>
 
-#include "rdpmc.h"
+#include "pv.h"
 #include "rdpmc_fault.h"
 
 /* Bits of ECX: the P4's read of the low half alone, Intel's fixed counters. */
@@ -39,13 +40,13 @@ static bool rdpmc_do(struct pt_regs *regs)
 	if (rdpmc_p4)
 		fast = select & RDPMC_FAST;
 	select &= ~fast;
-	if (select < DOOR_RDPMC_COUNT)
-		reg = DOOR_MSR_RDPMC + select;
-	else if (select - RDPMC_FIXED < DOOR_RDPMC_FIXED_COUNT)
-		reg = DOOR_MSR_RDPMC_FIXED + (select - RDPMC_FIXED);
+	if (select < PV_RDPMC_COUNT)
+		reg = PV_MSR_RDPMC + select;
+	else if (select - RDPMC_FIXED < PV_RDPMC_FIXED_COUNT)
+		reg = PV_MSR_RDPMC_FIXED + (select - RDPMC_FIXED);
 	else
 		return false;
-	if (door_read(reg, &value))
+	if (pv_read(reg, &value))
 		return false;
 
 	regs->ax = (u32)value;
@@ -87,11 +88,11 @@ static bool rdpmc_in_program(struct pt_regs *regs)
 }
 
 /* What cannot be had is said and done without: it is no part of perfctr. */
-void __init rdpmc_init(const struct perfctr_info *info)
+void __init pv_rdpmc_init(const struct perfctr_info *info)
 {
 	int err;
 
-	if (!door_has_rdpmc_window())
+	if (!(cpuid_edx(PV_LEAF_COUNTERS) & PV_RDPMC_WINDOW))
 		return;
 	rdpmc_p4 = info->cpu_type == PERFCTR_X86_INTEL_P4 ||
 		   info->cpu_type == PERFCTR_X86_INTEL_P4M2 ||
@@ -113,7 +114,7 @@ void __init rdpmc_init(const struct perfctr_info *info)
  * Both wait for who is inside. From here on RDPMC faults again: perf must be
  * idle, as before the driver was loaded.
  */
-void rdpmc_exit(void)
+void pv_rdpmc_exit(void)
 {
 	if (rdpmc_user)
 		rdpmc_fault_exit();

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What becomes of threads that count: they start others, execute programs, and end.
+ * The kernel gives a child no notifiers, so it counts only if inherit.c makes it;
+ * exec keeps them.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/printk.h>
+#include <linux/sched/coredump.h>
+#include <linux/string.h>
+#include <linux/tracepoint.h>
+
+#include "vperfctr.h"
+
+/* In the parent, before the child runs. */
+static void hook_fork(void *unused, struct task_struct *parent,
+		      struct task_struct *child)
+{
+	struct vperfctr *state = vperfctr_of(parent);
+
+	if (state)
+		vperfctr_inherit(state, child);
+}
+
+/*
+ * At the end of a call that succeeds. What the user may not inspect he may not
+ * count either: programs that are set-uid or cannot be read. perf has the same
+ * rule.
+ */
+static void hook_exec(void *unused, struct task_struct *task, pid_t old_pid,
+		      struct linux_binprm *bprm)
+{
+	/* Also one that the thread's tracer has given it within this call. */
+	struct vperfctr *state = vperfctr_find(task);
+
+	if (state && (state->flags & VPERFCTR_CONTROL_CLOEXEC ||
+		      get_dumpable(task->mm) != SUID_DUMP_USER))
+		vperfctr_unlink_self(state);
+	if (state)
+		vperfctr_put(state);
+	perfctr_cpu_executed();
+}
+
+static void hook_exit(void *unused, struct task_struct *task)
+{
+	struct vperfctr *state = vperfctr_of(task);
+
+	if (state)
+		vperfctr_unlink_self(state);
+}
+
+/* Tracepoints by their names, for they are not exported to modules. */
+static struct hook {
+	const char *name;
+	void *probe;
+	struct tracepoint *tracepoint;
+} hooks[] = {
+	{ "sched_process_fork", hook_fork },
+	{ "sched_process_exec", hook_exec },
+	{ "sched_process_exit", hook_exit },
+};
+
+static void find_tracepoint(struct tracepoint *tp, void *unused)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (!strcmp(tp->name, hooks[i].name))
+			hooks[i].tracepoint = tp;
+}
+
+static void hooks_remove(int hooked)
+{
+	while (hooked--)
+		tracepoint_probe_unregister(hooks[hooked].tracepoint,
+					    hooks[hooked].probe, NULL);
+	tracepoint_synchronize_unregister();
+}
+
+int __init hooks_init(void)
+{
+	int i, err;
+
+	for_each_kernel_tracepoint(find_tracepoint, NULL);
+	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
+		err = -ENOENT;
+		if (hooks[i].tracepoint)
+			err = tracepoint_probe_register(hooks[i].tracepoint,
+							hooks[i].probe,
+							NULL);
+		if (err) {
+			pr_err("no tracepoint %s in this kernel (error %d)\n",
+			       hooks[i].name, err);
+			hooks_remove(i);
+			return err;
+		}
+	}
+	return 0;
+}
+
+void hooks_exit(void)
+{
+	hooks_remove(ARRAY_SIZE(hooks));
+}

@@ -80,7 +80,7 @@ static int __init low_level_init(void)
 		return door_init(&info);
 	err = native_init(&info);
 	if (err)
-		pr_err("and there are no perfvisor counters here (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU, or where the processor's own count\n",
+		pr_err("there are no perfvisor counters here either (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU, or where the processor's own counters count\n",
 		       DOOR_LEAF_SIGNATURE);
 	return err;
 }

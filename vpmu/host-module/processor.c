@@ -283,7 +283,7 @@ static int enabled_set(const char *text, const struct kernel_param *param)
 		users = 0;
 		WRITE_ONCE(reservation, reservation + 1);
 		processor_give_back();
-		pr_info("the counters were taken back from all who had them\n");
+		pr_info("root took the counters back from all users\n");
 	}
 	mutex_unlock(&users_lock);
 	return 0;

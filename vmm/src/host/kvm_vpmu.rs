@@ -28,7 +28,7 @@ pub enum Unusable {
     )]
     Absent,
     /// Its registers are there and do nothing.
-    #[error("the counters of KVM's vPMU stand still, for perf has none left on this host: {0}")]
+    #[error("the counters of KVM's vPMU stand still, because perf has none left on this host: {0}")]
     Still(String),
     /// The guest's RDPMC faults.
     #[error("RDPMC faults under KVM's vPMU; use another source")]

@@ -49,13 +49,15 @@ pub enum Error {
     #[error("KVM refused {0}: {1}")]
     Kvm(&'static str, kvm_ioctls::Error),
     /// KVM cannot keep PMU registers from the guest.
-    #[error("this KVM has no MSR filter (Linux 5.10 or later has): it would answer PMU registers itself")]
+    #[error(
+        "this KVM has no MSR filter, so it would answer PMU registers itself; use a host kernel of Linux 5.10 or later"
+    )]
     NoMsrFilter,
     /// Too many CPUID leaves.
     #[error("{0} CPUID leaves are more than KVM takes")]
     TooManyCpuidLeaves(usize),
     /// Wrong number of vCPUs.
-    #[error("{asked} vCPUs cannot be had: this host's KVM allows 1 to {most}")]
+    #[error("{asked} vCPUs are not possible: this host's KVM allows 1 to {most}")]
     Vcpus {
         /// What was asked for.
         asked: u32,
@@ -104,7 +106,7 @@ pub enum Error {
     Rdpmc(rdpmc::Refusal),
     /// A vCPU did not do what it was tried with.
     #[error(
-        "a vCPU made an unexpected exit ({0}) before it was to boot; with '--msr-door off' nothing is tried"
+        "a vCPU made an unexpected exit ({0}) in the trial before its boot; '--msr-door off' leaves the trial out"
     )]
     Probe(String),
     /// The kernel cannot be loaded.

@@ -29,20 +29,20 @@ pub enum Rdpmc {
 pub enum Refusal {
     /// A plausible wrong number.
     #[error(
-        "in guests of this host RDPMC reads 0 instead of faulting, so whoever reads counters by it, as the guest's perf \
-         does, would see wrong numbers.\n{REMEDIES}"
+        "in guests on this host RDPMC reads 0 instead of faulting, so the guest's perf, which reads counters by it, would \
+         show wrong numbers.\n{REMEDIES}"
     )]
     SilentZero,
     /// KVM's own vPMU answers.
     #[error(
-        "in guests of this host RDPMC reads a counter of KVM's own vPMU, which cannot be switched off here, so whoever reads \
-         counters by it, as the guest's perf does, would see wrong numbers.\n{REMEDIES}"
+        "in guests on this host RDPMC reads a counter of KVM's own vPMU, which cannot be switched off here, so the guest's \
+         perf, which reads counters by it, would show wrong numbers.\n{REMEDIES}"
     )]
     Counts,
 }
 
-const REMEDIES: &str = "Either choose '--msr-door off': only the perfctr door, which never needs RDPMC and counts right;\n\
-    or a host kernel whose RDPMC faults, as Linux 6.12's does; or the lab machine: 'perfvisor --lab run';\n\
+const REMEDIES: &str = "Choose '--msr-door off': the paravirtual interface alone, which never needs RDPMC and counts right;\n\
+    or a host kernel on which RDPMC faults, such as Linux 6.12; or the lab machine: 'perfvisor --lab run';\n\
     or '--msr-door unchecked', if nothing in the guest uses RDPMC.";
 
 impl Rdpmc {

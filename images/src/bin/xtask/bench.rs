@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Measure how machines start, and what their VMMs take, one and many, too
     #[arg(long)]
     start: bool,
-    /// Measure all, and write BENCHMARKS.md in this repository
+    /// Measure all, and write BENCHMARKS.md and docs/benchmarks in this repository; --json and --page choose other files for the latter
     #[arg(long, conflicts_with = "operations")]
     write: bool,
     /// Figures of earlier runs (--json) to go with those of this one, which replace them system by system
@@ -81,9 +81,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     if !arguments.settings.is_empty() {
         command.args(["--settings", &arguments.settings.join(",")]);
     }
-    let markdown = arguments.write.then(|| repository().join("BENCHMARKS.md"));
-    let files = [("--json", &arguments.json), ("--page", &arguments.page), ("--markdown", &markdown)];
-    for (option, path) in files {
+    let written = |file: &str| arguments.write.then(|| repository().join(file));
+    let files = [
+        ("--json", arguments.json.clone().or_else(|| written("docs/benchmarks/run.json"))),
+        ("--page", arguments.page.clone().or_else(|| written("docs/benchmarks/run.html"))),
+        ("--markdown", written("BENCHMARKS.md")),
+    ];
+    for (option, path) in &files {
         if let Some(path) = path {
             command.arg(option).arg(path);
         }

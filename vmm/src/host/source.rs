@@ -36,7 +36,7 @@ pub enum Unusable {
     },
     /// Perf, or KVM's vPMU by it.
     #[error(
-        "--source {0}: perfctr_host holds the host's counters for other machines; use --source module, or end those machines"
+        "--source {0}: perfctr_host has the host's counters for other machines; use --source module, or end those machines"
     )]
     Perf(&'static str),
     /// Either, while whole processors are counted.

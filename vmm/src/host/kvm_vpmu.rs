@@ -34,7 +34,9 @@ pub enum Unusable {
     #[error("RDPMC faults under KVM's vPMU; use another source")]
     RdpmcFaults,
     /// The host's counters belong to the kernel module.
-    #[error("perfctr_host has the host's counters for other machines: use --source module, or end those machines")]
+    #[error(
+        "perfctr_host has the host's counters for other machines: use --source module, or end those machines"
+    )]
     Taken,
     /// The probe failed.
     #[error("cannot find out whether KVM's vPMU counts ({0})")]

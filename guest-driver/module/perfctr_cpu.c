@@ -242,7 +242,7 @@ static int __init init_native(struct perfctr_info *info)
 	int err = native_init(info, &ops);
 
 	if (err)
-		pr_err("and there are no perfvisor counters here (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU, or where the processor's own count\n",
+		pr_err("there are no perfvisor counters here either (CPUID leaf %#x): run this guest with perfvisor and a virtual PMU, or where the processor's own counters count\n",
 		       PV_LEAF_SIGNATURE);
 	else
 		interrupts_init(info, native_pmi_init);

@@ -51,10 +51,10 @@ pub(crate) struct Arguments {
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
-    /// How the figures came about, if not by one run: for the Markdown
+    /// How the figures came about, if not by one run
     #[arg(long, value_name = "TEXT")]
     pub(crate) remark: Option<String>,
-    /// Write the tables as Markdown
+    /// Write the summary as Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
     /// Measure how machines start, and what their VMMs take, one and many, too

@@ -43,7 +43,7 @@ pub(crate) struct Grid {
     pub(crate) rows: Vec<(String, Vec<Cell>)>,
     /// Digits behind the point.
     pub(crate) digits: usize,
-    /// Whether less than nothing is something.
+    /// Whether negative numbers are shown as they are; otherwise they are noise, and shown as 0.
     pub(crate) signed: bool,
     /// What the numbers come from, where that is not plain.
     pub(crate) note: &'static str,
@@ -65,7 +65,7 @@ impl Grid {
     }
 
     pub(crate) fn number(&self, value: f64) -> String {
-        // Less than half of the last digit is nothing, of either sign.
+        // Less than half of the last digit is shown as 0, of either sign.
         let value = if value.abs() * 10f64.powi(self.digits as i32) < 0.5 { 0.0 } else { value };
         if self.signed { format!("{value:.0$}", self.digits) } else { number(Some(value), self.digits) }
     }

@@ -20,7 +20,6 @@ mod images;
 mod interrupts;
 mod jobs;
 mod machines;
-mod markdown;
 mod measure;
 mod page;
 mod place;
@@ -31,6 +30,7 @@ mod scale;
 mod setting;
 mod sizes;
 mod start;
+mod summary;
 mod system;
 mod table;
 
@@ -84,7 +84,7 @@ fn bench(arguments: &Arguments) -> Result<()> {
         write(path, &page::html(&results))?;
     }
     if let Some(path) = &arguments.markdown {
-        write(path, &markdown::text(&results))?;
+        write(path, &summary::text(&results))?;
     }
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     let nothing =

@@ -21,10 +21,12 @@ const STYLE: &str = "body { font: 15px/1.4 system-ui, sans-serif; margin: 2em au
 
 /// The whole page.
 pub(crate) fn html(results: &Results) -> String {
-    let charts: String = compare::grids(results).iter().map(section).collect();
+    let mut noted = Vec::new();
+    let charts: String = compare::grids(results).iter().map(|grid| section(grid, &mut noted)).collect();
+    let remark = results.remark.as_deref().map(escaped).unwrap_or_default();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>perfvisor: what counters cost</title>\n\
-         <style>\n{STYLE}</style>\n<h1>What counters cost</h1>\n<p>Guest kernel {}, PMU {}. {}. The bars of one row share a \
+         <style>\n{STYLE}</style>\n<h1>What counters cost</h1>\n<p>Guest kernel {}, PMU {}. {}. {remark}</p>\n<p>The bars of one row share a \
          scale; shorter is better.</p>\n{charts}</html>\n",
         escaped(&results.kernel),
         escaped(&results.pmu),
@@ -32,9 +34,16 @@ pub(crate) fn html(results: &Results) -> String {
     )
 }
 
-fn section(grid: &Grid) -> String {
-    let (note, missing) = (escaped(grid.note), escaped(&grid.missing()));
-    format!("<h2>{}</h2>\n{}\n<p>{note}</p>\n<p>{missing}</p>\n", escaped(&grid.title), chart(grid))
+/// A note that belongs to several tables stands below the first.
+fn section(grid: &Grid, noted: &mut Vec<&'static str>) -> String {
+    let note = if grid.note.is_empty() || noted.contains(&grid.note) {
+        String::new()
+    } else {
+        noted.push(grid.note);
+        format!("<p>{}</p>\n", escaped(grid.note))
+    };
+    let missing = escaped(&grid.missing());
+    format!("<h2>{}</h2>\n{}\n{note}<p>{missing}</p>\n", escaped(&grid.title), chart(grid))
 }
 
 /// The rows below each other, in each a bar for every column that has a number.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::measure::Cost;
 use crate::results::{Measured, Operation};
 
-/// A number, or a dash for what is not known. Less than nothing is what the noise of two lengths leaves: 0.
+/// A number, or a dash for what is not known. A negative one is the noise of two lengths, and is shown as 0.
 pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
     match value {
         Some(value) if value.is_finite() => format!("{:.digits$}", value.max(0.0)),

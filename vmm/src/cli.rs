@@ -46,24 +46,24 @@ impl Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Boot a guest and run a command in it as root; without a command, a shell
+    /// Boot a guest and run a command in it as root; run a shell if there is no command
     ///
-    /// The command's standard input, output and error are this command's. The exit status is the command's; 128+N
-    /// when signal N killed it, 126 when it cannot be executed, 127 when it is not found, 125 when perfvisor itself
-    /// fails. Signals are passed on to the command; three SIGINT or SIGTERM within 5 seconds end the machine.
+    /// The command has perfvisor's standard input, output and error. The exit status is the command's; 128+N when
+    /// signal N killed it, 126 when it cannot be executed, 127 when it is not found, 125 when perfvisor itself fails.
+    /// perfvisor passes signals on to the command; three SIGINT or SIGTERM within 5 seconds end the machine.
     ///
-    /// A kernel of one's own without an agent in it (ELF with a PVH note, or multiboot 1) runs no command: its words are
-    /// those of --append, its files those of --module. What it writes to its serial port (0x3F8) is this command's
-    /// standard output. The exit status is (code << 1 | 1) modulo 256 for a code written to port 0xF4, as with QEMU's
-    /// isa-debug-exit; 0 for an ACPI power-off; 125 for a reset or triple fault. The first signal ends it.
+    /// A test kernel or unikernel (ELF with a PVH note, or multiboot 1) runs no command. It gets the words of --append
+    /// and the files of --module. What it writes to its serial port (0x3F8) goes to standard output. The exit status is
+    /// (code << 1 | 1) modulo 256 for a code that it writes to port 0xF4, as with QEMU's isa-debug-exit; 0 for an ACPI
+    /// power-off; 125 for a reset or triple fault. The first signal ends it.
     Run(Box<Run>),
-    /// Show what every vCPU of a running machine has counted, or with --host what this host's CPUs count
+    /// Show what every vCPU of a running machine has counted; with --host, what this host's CPUs count
     Dump(Dump),
     /// List the running machines
     List,
-    /// Say what this host can do and what is missing, each with its remedy
+    /// Say what this host can do, what is missing, and how to mend it
     Doctor,
-    /// The lab machine itself
+    /// Use, query or stop the lab machine
     #[command(subcommand)]
     Lab(Lab),
     /// Print a completion script for a shell
@@ -76,9 +76,9 @@ pub enum Command {
 /// What to do with the lab machine.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
-    /// Run a program in it, starting it if need be
+    /// Run a program in the lab machine; start the machine if it does not run
     Exec {
-        /// Put a file or directory of this host into the lab machine before, programs with their shared libraries; it
+        /// Put a file or directory of this host into the lab machine first, a program with its shared libraries; it
         /// stays there until the machine ends
         #[arg(long = "copy", value_name = "HOSTPATH[:LABPATH]")]
         copies: Vec<CopyRequest>,
@@ -86,9 +86,9 @@ pub enum Lab {
         #[arg(last = true, required = true, value_name = "CMD")]
         argv: Vec<OsString>,
     },
-    /// Say whether it is running
+    /// Say whether the lab machine is running
     Status,
-    /// End it, and every guest in it
+    /// End the lab machine, and every guest in it
     Stop,
 }
 
@@ -111,23 +111,23 @@ pub struct Run {
     /// An initial RAM disk instead of the one that belongs to the kernel; for a PVH or multiboot kernel, its first module
     #[arg(long, value_name = "FILE")]
     pub initrd: Option<PathBuf>,
-    /// A file that a PVH or multiboot kernel gets, and words for it
+    /// A file for a PVH or multiboot kernel, and words that go with it
     #[arg(long = "module", value_name = "FILE[,WORDS]")]
     pub modules: Vec<Module>,
-    /// The PMU that the guest sees; auto is the one nearest to the host's, generic the time-stamp counter alone
+    /// The PMU that the guest sees
     #[arg(long, default_value = "auto", value_name = "MODEL", value_parser = Pmu::parser())]
     pub pmu: Pmu,
-    /// Whether the guest's own PMU registers work, which its perf uses
+    /// Whether to emulate PMU registers, which the guest's own perf uses
     #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
     pub msr_door: MsrDoor,
     /// Where counts come from
     #[arg(long, value_enum, default_value_t = SourceChoice::Auto)]
     pub source: SourceChoice,
-    /// Put a host file or directory into the guest, programs with their shared libraries
+    /// Put a host file or directory into the guest, a program with its shared libraries
     #[arg(long = "copy", value_name = "HOSTPATH[:GUESTPATH]")]
     pub copies: Vec<CopyRequest>,
-    /// Write the guest's serial console to a file; '-' is standard error. That of a PVH or multiboot kernel goes to
-    /// standard output otherwise
+    /// Write the guest's serial console to a file; '-' is standard error. Without this option the console of a PVH or
+    /// multiboot kernel goes to standard output
     #[arg(long, value_name = "FILE")]
     pub console: Option<PathBuf>,
     /// Write the final dump to a file, as JSON
@@ -139,7 +139,7 @@ pub struct Run {
     /// Give the command a terminal (a shell has one when perfvisor has)
     #[arg(short, long)]
     pub tty: bool,
-    /// Leave the machine all rights of its user, for debugging. Without this it drops them before the guest runs
+    /// Keep all rights of this user, for debugging; otherwise the machine drops them before the guest runs
     #[arg(long)]
     pub no_confinement: bool,
     /// A cpio archive of copied files, made by another perfvisor
@@ -176,25 +176,25 @@ impl Run {
 /// Options of `dump`.
 #[derive(Debug, Args)]
 pub struct Dump {
-    /// The machine; may be left out while only one is running
+    /// The machine; optional while only one is running
     pub name: Option<String>,
-    /// How to show it
+    /// How to show the counts
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Count whole CPUs of this host for a while instead, whoever runs there (root, with the kernel module perfctr_host)
+    /// Count whole CPUs of this host instead, whoever runs there; needs root and the kernel module perfctr_host
     #[arg(long, conflicts_with = "name")]
     pub host: bool,
-    /// What to count there: instructions, cycles, branches ..., or an event select in hexadecimal; with :u or :k in user
-    /// or kernel mode alone [default: these three]
+    /// What to count there: instructions, cycles, branches and others, or an event select in hexadecimal; :u counts user
+    /// mode only, :k kernel mode only [default: these three]
     #[arg(long = "event", requires = "host", value_name = "EVENT[:u|:k]")]
     pub events: Vec<EventChoice>,
-    /// On which CPUs, like 0,2-5 [default: all]
+    /// On which CPUs to count, such as 0,2-5 [default: all]
     #[arg(long, requires = "host", value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// Whose events
+    /// Whose events to count
     #[arg(long, requires = "host", value_enum, default_value_t = Part::All)]
     pub of: Part,
-    /// For how long
+    /// For how long to count
     #[arg(long, requires = "host", default_value_t = 1.0, value_name = "SECONDS", value_parser = interval)]
     pub interval: f64,
 }
@@ -203,7 +203,7 @@ pub struct Dump {
 fn interval(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=1.5e7).contains(&seconds) => Ok(seconds),
-        _ => Err("a number of seconds, 15000000 at most".to_owned()),
+        _ => Err("write a number of seconds, at most 15000000".to_owned()),
     }
 }
 
@@ -230,10 +230,10 @@ impl Pmu {
     fn parser() -> impl TypedValueParser<Value = Self> {
         let models =
             vpmu::Model::ALL.map(|model| PossibleValue::new(model.facts().keyword).help(model.facts().name));
-        let values = [PossibleValue::new("auto").help("The one nearest to the host's")]
+        let values = [PossibleValue::new("auto").help("The family nearest to the host's")]
             .into_iter()
             .chain(models)
-            .chain([PossibleValue::new("none").help("None at all")]);
+            .chain([PossibleValue::new("none").help("No PMU")]);
         PossibleValuesParser::new(values).try_map(|text| match text.as_str() {
             "none" => Ok(Self::None),
             text => text.parse().map(Self::Model),

@@ -96,7 +96,7 @@ pub fn count(
         cpus.iter()
             .map(|&cpu| match global.read(cpu) {
                 Err(e) if e.raw_os_error() == Some(libc::EIO) => {
-                    bail!("counts of CPU {cpu} were lost, for the kernel cleared behind perf; run it again")
+                    bail!("counts of CPU {cpu} were lost, because the kernel cleared the counters after perf; run it again")
                 }
                 state => state.with_context(|| format!("CPU {cpu}")),
             })

@@ -206,7 +206,7 @@ bool emulated_watch(void)
 		}
 		watching = !err;
 		if (err && !watch_failed)
-			pr_warn("what KVM executes in guests' place is not counted (error %d)\n",
+			pr_warn("instructions that KVM executes for guests are not counted (error %d)\n",
 				err);
 		watch_failed = err;
 	}

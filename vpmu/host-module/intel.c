@@ -159,16 +159,16 @@ int __init intel_init(void)
 		return -ENODEV;
 	}
 	if (!boot_cpu_has(X86_FEATURE_VMX)) {
-		pr_warn("this processor cannot run guests: whole processors are counted only\n");
+		pr_warn("this processor cannot run guests: only whole CPUs can be counted\n");
 		return 0;
 	}
 	err = switch_init();
 	if (err) {
-		pr_warn("KVM cannot be told to switch counters (error %d): whole processors are counted only\n",
+		pr_warn("KVM cannot be made to switch counters (error %d): only whole CPUs can be counted\n",
 			err);
 		return 0;
 	}
-	pr_warn("guests on Intel's processors: written by the manuals, and never tried on one\n");
+	pr_warn("counting guests on Intel processors was written from the manuals and never tried\n");
 	rules.guests = true;
 	return 0;
 }

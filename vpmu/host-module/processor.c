@@ -285,7 +285,7 @@ static int enabled_set(const char *text, const struct kernel_param *param)
 		if (whole)
 			global_lose();
 		processor_give_back();
-		pr_info("the counters were taken back from all who had them\n");
+		pr_info("root took the counters back from all users\n");
 	}
 	mutex_unlock(&users_lock);
 	return 0;

@@ -47,7 +47,7 @@ void __init rdpmc_init(void)
 
 	rdpmc_mended = !err;
 	if (err)
-		pr_warn("do not write to /sys/devices/cpu/rdpmc while machines run, for it ends them (error %d)\n",
+		pr_warn("do not write to /sys/devices/cpu/rdpmc while machines run: that write ends them (error %d)\n",
 			err);
 }
 

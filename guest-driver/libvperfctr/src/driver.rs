@@ -80,8 +80,8 @@ enum Mask {
     Forbidden,
 }
 
-/// Fetch a mask: the first call has no room and learns how much is needed (FACTS 1.2: the kernel always writes
-/// the needed number of words back, and says EOVERFLOW when the caller's was smaller).
+/// Fetch a mask. The first call has no room and learns how much is needed: the kernel always writes the needed number
+/// of words back, and gives EOVERFLOW when the caller's was smaller (docs/abi.md).
 fn cpus(which: Mask) -> Result<CpuMask, Error> {
     let mut buffer = vec![0u32];
     loop {

@@ -86,7 +86,7 @@ fn kvm() -> Vec<Finding> {
         finding(Verdict::Good, "KVM's own vPMU", "can be switched off for a guest")
     } else {
         finding(Verdict::Note, "KVM's own vPMU", "cannot be switched off for one guest")
-            .remedy("a host kernel of Linux 5.18 or later can")
+            .remedy("use a host kernel of Linux 5.18 or later")
     });
     findings.push(rdpmc(&kvm));
     findings.push(source_kvm(&kvm));
@@ -134,22 +134,22 @@ fn source_kvm(kvm: &Kvm) -> Finding {
 fn rdpmc(kvm: &Kvm) -> Finding {
     const SUBJECT: &str = "RDPMC in guests";
     let wrong = |reads: &str| {
-        let what = format!("reads {reads}, a wrong number: 'perfvisor run' wants --msr-door off");
+        let what = format!("reads {reads}, a wrong number: 'perfvisor run' needs --msr-door off");
         finding(Verdict::Note, SUBJECT, what).remedy(
-            "that leaves the perfctr door alone, which never needs RDPMC; or use a host kernel whose RDPMC faults, \
-             as Linux 6.12's does",
+            "--msr-door off leaves the paravirtual interface, which never needs RDPMC; or use a host kernel on which RDPMC \
+             faults, such as Linux 6.12",
         )
     };
     match host::rdpmc_probe::probe(kvm) {
         Ok(Rdpmc::Faults) => finding(
             Verdict::Good,
             SUBJECT,
-            "faults, as it should: no wrong number is read, and the guest driver stands in for it",
+            "faults, as it should: nobody reads a wrong number, and the guest driver emulates it",
         ),
         Ok(Rdpmc::SilentZero) => wrong("0"),
         Ok(Rdpmc::Counts(_)) => wrong("KVM's own counters"),
         Err(e) => finding(Verdict::Note, SUBJECT, format!("a small test guest did not run: {e}"))
-            .remedy("run --msr-door off: the perfctr door alone, which needs no RDPMC"),
+            .remedy("run with --msr-door off: the paravirtual interface needs no RDPMC"),
     }
 }
 
@@ -157,19 +157,21 @@ fn rdpmc(kvm: &Kvm) -> Finding {
 fn confinement() -> Vec<Finding> {
     let (filters, landlock) = confinement::of_this_kernel();
     let seccomp = if filters {
-        finding(Verdict::Good, "seccomp", "each of a machine's threads makes its own system calls alone")
+        finding(Verdict::Good, "seccomp", "each thread of a machine is limited to the system calls it needs")
     } else {
-        finding(Verdict::Missing, "seccomp", "this kernel has no filters, and 'perfvisor run' refuses")
+        finding(Verdict::Missing, "seccomp", "this kernel has no filters, so 'perfvisor run' refuses")
             .remedy("use a kernel with CONFIG_SECCOMP_FILTER; or run --no-confinement")
     };
     let landlock = match landlock {
-        Some(version) => finding(
-            Verdict::Good,
+        Some(version) => {
+            finding(Verdict::Good, "Landlock", format!("version {version}: a running machine opens no files"))
+        }
+        None => finding(
+            Verdict::Note,
             "Landlock",
-            format!("version {version}: a machine that runs opens nothing"),
-        ),
-        None => finding(Verdict::Note, "Landlock", "not in force: the seccomp filters alone hold a machine")
-            .remedy("use a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its parameter lsm="),
+            "not available: a machine is confined by seccomp filters alone",
+        )
+        .remedy("use a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its parameter lsm="),
     };
     vec![seccomp, landlock]
 }
@@ -182,15 +184,17 @@ fn images() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Layout::series()
         .map(|series| match layout.kernel(series) {
             Some(image) => finding(Verdict::Good, "guest kernel", format!("{series}: {}", image.release)),
-            None => finding(Verdict::Missing, "guest kernel", format!("{series}: not there"))
+            None => finding(Verdict::Missing, "guest kernel", format!("{series}: not built"))
                 .remedy(layout.remedy()),
         })
         .collect();
     findings.push(match layout.lab() {
         Some(_) => finding(Verdict::Good, "lab machine", "ready"),
         // The lab is no guest's need inside the lab itself.
-        None if crate::place::inside_lab() => finding(Verdict::Good, "lab machine", "this is it"),
-        None => finding(Verdict::Note, "lab machine", "not there").remedy(layout.remedy()),
+        None if crate::place::inside_lab() => {
+            finding(Verdict::Good, "lab machine", "this is the lab machine")
+        }
+        None => finding(Verdict::Note, "lab machine", "not built").remedy(layout.remedy()),
     });
     findings
 }

@@ -105,7 +105,7 @@ fn kvms_pmu(options: &Run, choice: ModelChoice, kvm: &Kvm) -> Result<GuestPmu> {
         );
     }
     if options.msr_door != MsrDoor::On {
-        bail!("with --source kvm there is no door of perfvisor's: leave --msr-door out");
+        bail!("--source kvm has no emulated PMU registers: leave --msr-door out");
     }
     Ok(GuestPmu::Kvm(kvm_vpmu::probe(kvm).context("--source kvm")?))
 }

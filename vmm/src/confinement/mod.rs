@@ -35,7 +35,7 @@ pub enum Error {
     /// The kernel has no filters.
     #[error(
         "this kernel has no seccomp filters (CONFIG_SECCOMP_FILTER), so the machine would keep all rights of its user; \
-         with --no-confinement it does"
+         --no-confinement allows that"
     )]
     NoFilters,
     /// The Landlock ruleset could not be made.

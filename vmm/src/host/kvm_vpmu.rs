@@ -28,13 +28,15 @@ pub enum Unusable {
     )]
     Absent,
     /// Its registers are there and do nothing.
-    #[error("the counters of KVM's vPMU stand still, for perf has none left on this host: {0}")]
+    #[error("the counters of KVM's vPMU stand still, because perf has none left on this host: {0}")]
     Still(String),
     /// The guest's RDPMC faults.
     #[error("RDPMC faults under KVM's vPMU; use another source")]
     RdpmcFaults,
     /// The host's counters belong to the kernel module.
-    #[error("perfctr_host has the host's counters for other machines: use --source module, or end those")]
+    #[error(
+        "perfctr_host has the host's counters for other machines: use --source module, or end those machines"
+    )]
     Taken,
     /// The probe failed.
     #[error("cannot find out whether KVM's vPMU counts ({0})")]

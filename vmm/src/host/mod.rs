@@ -12,7 +12,7 @@ use kvm_ioctls::Kvm;
 
 /// Below this many guest kernel instructions a second a Linux guest does not boot in reasonable time (it executes
 /// over a thousand million on the way). A processor runs thousands of millions; a KVM that emulates ring 0 about two
-/// million (FACTS section 2); the lab's about a hundred million.
+/// million (docs/kvm-behaviour.md); the lab's about a hundred million.
 pub const SLOWEST: u64 = 20_000_000;
 
 /// Why Linux guests cannot run here.

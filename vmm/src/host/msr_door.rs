@@ -7,12 +7,12 @@ use super::rdpmc_probe::{self, Rdpmc};
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum MsrDoor {
-    /// The guest's own PMU registers work, if RDPMC cannot give wrong numbers here
+    /// Emulate them; refuse to run where RDPMC would give the guest wrong numbers
     #[default]
     On,
-    /// Only the perfctr door, for guests with perfvisor's driver; it never needs RDPMC
+    /// Do not: the guest has the paravirtual interface alone, which its driver uses and which never needs RDPMC
     Off,
-    /// The guest's own PMU registers work, whatever RDPMC does here
+    /// Emulate them, whatever RDPMC does on this host
     Unchecked,
 }
 
@@ -33,7 +33,7 @@ impl Plan {
 /// Nobody knows whether its driver has to stand in.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot find out what RDPMC does in guests of this host ({0}); with '--msr-door off' it does not matter"
+    "cannot find out what RDPMC does in guests on this host ({0}); with '--msr-door off' it does not matter"
 )]
 pub struct Unknown(#[from] rdpmc_probe::Error);
 

@@ -12,14 +12,14 @@ use crate::kick_signal;
 /// What `--source` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceChoice {
-    /// The module where it is loaded and counts, else perf; perfvisor doctor says which
+    /// The module if it is loaded and counts, otherwise perf; perfvisor doctor says which
     Auto,
     /// The host kernel's perf events
     Perf,
     /// The kernel module perfctr_host
     Module,
-    /// KVM's own vPMU, which perfvisor then only shows: the guest programs the host's PMU through KVM and reads it by RDPMC
-    /// without coming back to perfvisor. Counts are as right as KVM's, and dump shows registers, not sums of events
+    /// KVM's own vPMU: the guest programs the host's PMU through KVM, and reads it by RDPMC without an exit to perfvisor.
+    /// Counts are as right as KVM's, and dump shows registers, not sums of events
     Kvm,
 }
 
@@ -50,7 +50,7 @@ pub enum Unusable {
     },
     /// Perf, or KVM's vPMU by it.
     #[error(
-        "--source {0}: perfctr_host has the host's counters for other machines; use --source module, or end those"
+        "--source {0}: perfctr_host has the host's counters for other machines; use --source module, or end those machines"
     )]
     Perf(&'static str),
     /// Either, while whole processors are counted.

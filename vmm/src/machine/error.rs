@@ -15,13 +15,15 @@ pub enum Error {
     #[error("KVM refused {0}: {1}")]
     Kvm(&'static str, kvm_ioctls::Error),
     /// KVM cannot keep PMU registers from the guest.
-    #[error("this KVM has no MSR filter (Linux 5.10 or later has): it would answer PMU registers itself")]
+    #[error(
+        "this KVM has no MSR filter, so it would answer PMU registers itself; use a host kernel of Linux 5.10 or later"
+    )]
     NoMsrFilter,
     /// Too many CPUID leaves.
     #[error("{0} CPUID leaves are more than KVM takes")]
     TooManyCpuidLeaves(usize),
     /// Wrong number of vCPUs.
-    #[error("{asked} vCPUs cannot be had: this host's KVM allows 1 to {most}")]
+    #[error("{asked} vCPUs are not possible: this host's KVM allows 1 to {most}")]
     Vcpus {
         /// What was asked for.
         asked: u32,
@@ -70,7 +72,7 @@ pub enum Error {
     Rdpmc(Refusal),
     /// A vCPU did not do what it was tried with.
     #[error(
-        "a vCPU made an unexpected exit ({0}) before it was to boot; with '--msr-door off' nothing is tried"
+        "a vCPU made an unexpected exit ({0}) in the trial before its boot; '--msr-door off' leaves the trial out"
     )]
     Probe(String),
     /// The kernel cannot be loaded.
@@ -123,18 +125,18 @@ pub enum Error {
 pub enum Refusal {
     /// A plausible wrong number.
     #[error(
-        "in guests of this host RDPMC reads 0 instead of faulting, so whoever reads counters by it, as the guest's perf \
-         does, would see wrong numbers.\n{REMEDIES}"
+        "in guests on this host RDPMC reads 0 instead of faulting, so the guest's perf, which reads counters by it, would \
+         show wrong numbers.\n{REMEDIES}"
     )]
     SilentZero,
     /// KVM's own vPMU answers.
     #[error(
-        "in guests of this host RDPMC reads a counter of KVM's own vPMU, which cannot be switched off here, so whoever reads \
-         counters by it, as the guest's perf does, would see wrong numbers.\n{REMEDIES}"
+        "in guests on this host RDPMC reads a counter of KVM's own vPMU, which cannot be switched off here, so the guest's \
+         perf, which reads counters by it, would show wrong numbers.\n{REMEDIES}"
     )]
     Counts,
 }
 
-const REMEDIES: &str = "Either choose '--msr-door off': only the perfctr door, which never needs RDPMC and counts right;\n\
-    or a host kernel whose RDPMC faults, as Linux 6.12's does; or the lab machine: 'perfvisor --lab run';\n\
+const REMEDIES: &str = "Choose '--msr-door off': the paravirtual interface alone, which never needs RDPMC and counts right;\n\
+    or a host kernel on which RDPMC faults, such as Linux 6.12; or the lab machine: 'perfvisor --lab run';\n\
     or '--msr-door unchecked', if nothing in the guest uses RDPMC.";

@@ -40,8 +40,8 @@ pub(super) fn size(memory: &GuestMemoryMmap) -> u64 {
     memory.iter().map(GuestMemoryRegion::len).sum()
 }
 
-/// Without huge pages, where the host gives them only when asked, a boot costs six times the exits
-/// (FACTS section 4). Advice only: a host without them works as well, only slower.
+/// Without huge pages, where the host gives them only when asked, a boot takes ten times the exits
+/// (docs/kvm-behaviour.md). This is advice: a host without huge pages works too, only slower.
 #[allow(unsafe_code)]
 fn advise_huge_pages(memory: &GuestMemoryMmap) {
     for region in memory.iter() {

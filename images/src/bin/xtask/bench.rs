@@ -13,7 +13,7 @@ use crate::{cargo, setup};
 /// Measure what operations on counters cost guest and host, in the lab machine: instructions executed, and exits
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Operations to measure, by the beginning of their names; all without
+    /// Operations to measure, by the beginning of their names [default: all]
     operations: Vec<String>,
     /// The PMU of the guest
     #[arg(long, default_value = "amd-core")]
@@ -21,8 +21,8 @@ pub(crate) struct Arguments {
     /// The guest's kernel: 6.1 or 6.12
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// What to compare, of perf, module, kvm, qemu and none: perfvisor by its sources, QEMU with KVM's own vPMU (its packages
-    /// are fetched for it), and no PMU at all
+    /// What to compare: perfvisor with the source perf, module or kvm, or without a PMU (none); qemu is Debian's QEMU with
+    /// KVM's own vPMU, whose packages are fetched
     #[arg(
         long,
         value_delimiter = ',',
@@ -30,35 +30,37 @@ pub(crate) struct Arguments {
         default_value = "perf,module,kvm,qemu,none"
     )]
     systems: Vec<String>,
-    /// Where to measure, of alone, compared, two-vcpus, four-vcpus, interrupted and crowd: one vCPU, the same counted from
-    /// outside, too, more vCPUs, a host that is interrupted all the time, a host with many machines; all without
+    /// Where to measure: alone (one vCPU), compared (the same, also counted from outside), two-vcpus, four-vcpus, interrupted
+    /// (a host that is interrupted all the time), crowd (a host with many machines) [default: all]
     #[arg(long, value_delimiter = ',', value_name = "SETTING,..", conflicts_with = "write")]
     settings: Vec<String>,
-    /// Measure how machines start, and what their VMMs take, one and many, too
+    /// Also measure how machines start, and how much memory one and many of them take
     #[arg(long)]
     start: bool,
-    /// Measure all, and write BENCHMARKS.md in this repository
+    /// Measure everything, and write BENCHMARKS.md and docs/benchmarks in this repository; --json and --page choose other
+    /// files instead of the latter
     #[arg(long, conflicts_with = "operations")]
     write: bool,
-    /// Figures of earlier runs (--json) to go with those of this one, which replace them system by system
+    /// Add the figures of an earlier run (--json); those of this run replace them, system by system
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// Measure no operation; only show and write those of an earlier run again
+    /// Measure nothing; show and write the figures of earlier runs (--from) again
     #[arg(long, requires = "from")]
     again: bool,
-    /// Measure only what the figures of --json and --from have not as a whole: a run that was interrupted goes on
+    /// Continue a run that was interrupted: measure only what the figures of --json and --from lack
     #[arg(long, conflicts_with = "again")]
     resume: bool,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// Write the figures to a file as JSON, too
+    /// Write the figures to a file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Lab machines at once, each of which keeps one processor busy and takes up to 3.5 GB; without, as many as there are processors, up to 4
+    /// Number of lab machines at once; each keeps one processor busy and takes up to 3.5 GB [default: one for each processor,
+    /// at most 4]
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<usize>,
-    /// Measure on this host: it needs counters and a KVM that boots Linux
+    /// Measure on this host, which needs counters and a KVM that boots Linux
     #[arg(long)]
     here: bool,
 }
@@ -81,9 +83,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     if !arguments.settings.is_empty() {
         command.args(["--settings", &arguments.settings.join(",")]);
     }
-    let markdown = arguments.write.then(|| repository().join("BENCHMARKS.md"));
-    let files = [("--json", &arguments.json), ("--page", &arguments.page), ("--markdown", &markdown)];
-    for (option, path) in files {
+    let written = |file: &str| arguments.write.then(|| repository().join(file));
+    let files = [
+        ("--json", arguments.json.clone().or_else(|| written("docs/benchmarks/run.json"))),
+        ("--page", arguments.page.clone().or_else(|| written("docs/benchmarks/run.html"))),
+        ("--markdown", written("BENCHMARKS.md")),
+    ];
+    for (option, path) in &files {
         if let Some(path) = path {
             command.arg(option).arg(path);
         }

@@ -7,11 +7,11 @@ use images::setup::{Setup, repository};
 
 use crate::cargo;
 
-/// Fetch guest kernels, build modules, images and the lab machine; what is there and current is kept
+/// Fetch guest kernels, and build modules, images and the lab machine, unless they are there and current
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Ask Debian's archive for newer versions. Without it a set-up keeps the versions it has, and needs the network
-    /// only for what was never fetched.
+    /// Ask Debian's archive for newer versions. Otherwise keep the versions in the cache, and use the network only for
+    /// what was never fetched.
     #[arg(long)]
     pub(crate) refresh: bool,
 }

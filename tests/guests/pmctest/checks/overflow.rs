@@ -198,7 +198,7 @@ fn iresume_refusals() -> Result<()> {
 /// A change that makes a good control a bad one.
 type Spoil = fn(&mut CpuControl);
 
-/// Source: FACTS 1.2, and low-level-x86.txt.
+/// Source: perfctr 2.7.3's code (docs/abi.md), and low-level-x86.txt.
 const REFUSED: [(&str, Spoil); 6] = [
     ("ireset 0", |cpu| cpu.ireset[1] = 0),
     ("a positive ireset", |cpu| cpu.ireset[1] = i32::MAX),

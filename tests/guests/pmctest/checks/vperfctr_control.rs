@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
 /// A change that makes a good control a bad one.
 type Spoil = fn(&mut CpuControl);
 
-/// Source: FACTS 1.2, and the K7/K8 notes of low-level-x86.txt.
+/// Source: perfctr 2.7.3's code (docs/abi.md), and the K7/K8 notes of low-level-x86.txt.
 const REFUSED: [(&str, Errno, Spoil); 12] = [
     ("reserved bit 21", Errno::PERM, |cpu| cpu.evntsel[0] |= 0x0020_0000),
     ("reserved bit 19", Errno::PERM, |cpu| cpu.evntsel[1] |= 0x0008_0000),

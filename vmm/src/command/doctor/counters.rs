@@ -23,7 +23,7 @@ fn of_module(module: Result<Info, OpenError>, family: HostFamily) -> Finding {
     match module {
         Ok(info) => {
             let emulated = match info.flags & EMULATED {
-                0 => "; what KVM executes in a guest's place is not counted (see dmesg)",
+                0 => "; instructions that KVM executes for guests are not counted (see dmesg)",
                 _ => "",
             };
             let has = format!(
@@ -31,15 +31,15 @@ fn of_module(module: Result<Info, OpenError>, family: HostFamily) -> Finding {
                 info.counters, info.width
             );
             if auto_may_be_module(family) {
-                let what = format!("{has}: runs count with it, and with perf when perf has them first");
+                let what = format!("{has}: runs count with it, and with perf when perf holds them first");
                 finding(Verdict::Good, SUBJECT, what)
             } else {
-                perf(format!("{has}, which on Intel's processors was never tried"))
+                perf(format!("{has}, but was never tried on Intel processors"))
                     .remedy("to try it: --source module")
             }
         }
         Err(e @ OpenError::NoModule) => {
-            perf(e.to_string()).remedy(format!("if switches and overflows shall cost less: {}", remedy(&e)))
+            perf(e.to_string()).remedy(format!("to make switches and overflows cheaper: {}", remedy(&e)))
         }
         Err(e) => perf(e.to_string()).remedy(remedy(&e)),
     }
@@ -58,7 +58,7 @@ fn of_perf(module_works: bool) -> Finding {
         Err(_) if module_works && pmu_holders::module_is_used() => finding(
             Verdict::Good,
             SUBJECT,
-            "perfctr_host has it for a running machine; perf has it again when that ends",
+            "perfctr_host holds it for a running machine; perf gets it back when that ends",
         ),
         Err(e) => {
             let verdict = if module_works { Verdict::Note } else { Verdict::Missing };
@@ -69,19 +69,15 @@ fn of_perf(module_works: bool) -> Finding {
 
 fn perf_remedy(error: &ProbeError) -> &'static str {
     match error {
-        ProbeError::NoPmu => {
-            "none here: choose a machine, or a kind of virtual machine, with a PMU; the lab has one"
-        }
+        ProbeError::NoPmu => "use a host, or a kind of virtual machine, with a PMU; the lab machine has one",
         ProbeError::NotAllowed => "sudo sysctl kernel.perf_event_paranoid=1",
         ProbeError::Taken if pmu_holders::module_is_used() => {
-            "perfctr_host has them for other machines: join the group that owns /dev/perfctr-host and count with it, or end those"
+            "perfctr_host holds them for other machines: join the group that owns /dev/perfctr-host and count with it, or end those machines"
         }
         ProbeError::Taken => {
             "end the other users of perf, and switch the watchdog off: sudo sysctl kernel.nmi_watchdog=0"
         }
-        ProbeError::NoGuestOnly => {
-            "load KVM's module before: perf leaves the host out only where KVM can run"
-        }
+        ProbeError::NoGuestOnly => "load KVM's module first: perf excludes the host only where KVM can run",
         ProbeError::NoPerf => "use a kernel with CONFIG_PERF_EVENTS",
         ProbeError::Os(_) => "see the error's meaning in perf_event_open(2)",
     }
@@ -105,7 +101,7 @@ fn paranoid() -> Finding {
                 if level > 2 { "SYS_ADMIN" } else { "PERFMON" }
             ),
         )
-        .remedy("if they shall keep none: sudo sysctl kernel.perf_event_paranoid=1"),
+        .remedy("to leave them none: sudo sysctl kernel.perf_event_paranoid=1"),
         Some(level) => finding(
             Verdict::Note,
             SUBJECT,
@@ -121,7 +117,7 @@ fn watchdog() -> Finding {
         finding(
             Verdict::Note,
             SUBJECT,
-            "on: it holds one counter of every CPU, and perfctr_host off them all",
+            "on: it holds one counter of every CPU, and keeps perfctr_host from using any",
         )
         .remedy("sudo sysctl kernel.nmi_watchdog=0")
     } else {

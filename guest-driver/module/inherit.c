@@ -10,7 +10,7 @@
  * apart, and no count is ever added twice.
  *
  * - A stop, an unlink or the end of the root's thread concerns its own counters.
- *   Children go on, and are added when they end; a descriptor tells.
+ *   Children go on, and are added when they end; a descriptor shows them.
  * - A control of the root that starts counters begins anew: children's sums
  *   restart as its own do, and children of before are not added any more.
  * - A child is a thread like any other: its state is there to be opened (creat is

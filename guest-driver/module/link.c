@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The bond between a state and its thread.
+ * The link between a state and its thread.
  *
  * Only a running thread may change its list of notifiers. So when its tracer
  * gives it a state or takes one away, the thread finishes that by itself, as task

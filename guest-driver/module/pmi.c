@@ -82,7 +82,7 @@ NOKPROBE_SYMBOL(pmi_is_late);
 
 /*
  * Nothing says whose NMI it is. Every handler is asked, and one that nobody
- * claims alarms the administrator, or makes a dump of the system: somebody else
+ * claims alerts the administrator, or makes a dump of the system: somebody else
  * may have sent it for that. So this one claims what an overflow explains.
  */
 static int pmi_nmi(unsigned int cmd, struct pt_regs *regs)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The paravirtual interface of the VMM: perfctr's low-level API, of which each
- * operation is an exit. vpmu/abi/src/door.rs is the other side of this contract.
+ * operation is an exit. vpmu/abi/src/pv.rs is the other side of this contract.
  */
 #ifndef PV_H
 #define PV_H

@@ -106,8 +106,8 @@ static struct notifier_block pv_reboot_block = {
 
 /*
  * A CPU that is offline now keeps naming its freed page. That does no harm: the
- * VMM looks at a page only when its own CPU rings, and who rings registers first,
- * or when what is attached overflows, and nothing is.
+ * VMM looks at a page only when its own CPU writes its doorbell, and who does
+ * registers first, or when what is attached overflows, and nothing is.
  */
 static void pv_withdraw(void)
 {

@@ -1,5 +1,6 @@
 //! Programs of perfctr's time: perfctr 2.6's own examples on its library, of 64 and of 32 bits, and PAPI with its perfctr
-//! component. They are what the older door is for, and know nothing of this project. Debian's source of PAPI has both.
+//! component. They are what the older interface is for, and know nothing of this project. Debian's source of PAPI has
+//! both.
 
 use std::fs;
 

@@ -124,5 +124,5 @@ and another time others. It is as much where KVM itself counts.";
 const NOTHING: &str = "These are the interface's own instructions, from where a counter is looked at to where it is looked at again (after Zaparanuks, Jovic,
 Hauswirth, ISPASS 2009); of nine times the median, and the same each time: who subtracts them has nothing left. In user mode they are the library's on both
 sides of the call, and the reading of the page. In kernel mode they are the rest of one call and the beginning of the next: perfctr's are the same for any
-number of counters, where one operation at the door reads all; perf reads one after the other. By page and RDPMC there are none, unless RDPMC
+number of counters, where one operation of the doorbell reads all; perf reads one after the other. By page and RDPMC there are none, unless RDPMC
 faults: then the guest driver stands in for it, at perf's page too.";

@@ -203,15 +203,15 @@ fn of_a_switch(measured: &Measured, name: &str) -> Option<String> {
 
 /// The same of an overflow.
 fn of_an_overflow(measured: &Measured, name: &str) -> Option<String> {
-    let (door, overflow) = (measured.of("perfctr/control-1")?.host?.kernel, measured.of(name)?.host?);
-    let whole = door.is_finite() && overflow.user.is_finite() && overflow.kernel.is_finite();
+    let (control, overflow) = (measured.of("perfctr/control-1")?.host?.kernel, measured.of(name)?.host?);
+    let whole = control.is_finite() && overflow.user.is_finite() && overflow.kernel.is_finite();
     whole.then(|| {
         format!(
-            "{:.0} are the VMM's own, {door:.0} the kernel's for the one exit by which the program goes on, {:.0} the kernel's for \
+            "{:.0} are the VMM's own, {control:.0} the kernel's for the one exit by which the program goes on, {:.0} the kernel's for \
              the overflow itself: the counter's interrupt, the signal by which the vCPU's thread hears of it and its handler, the \
              exit and the entry, the counter's next period, and the guest's interrupt. A kernel that counts for its guest needs no signal",
             overflow.user,
-            overflow.kernel - door
+            overflow.kernel - control
         )
     })
 }

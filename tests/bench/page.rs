@@ -12,7 +12,7 @@ const COLOURS: [&str; 8] =
     ["#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb", "#000000"];
 const BAR: usize = 16;
 const NAME: usize = 300;
-const LONGEST: f64 = 420.0;
+const MAX_BAR: f64 = 420.0;
 const WIDTH: usize = 820;
 
 const STYLE: &str = "body { font: 15px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em }\n\
@@ -56,7 +56,7 @@ fn chart(grid: &Grid) -> Document {
         let largest = values.iter().filter_map(Cell::value).fold(0.0, f64::max);
         for (column, cell) in values.iter().enumerate().filter(|(_, cell)| **cell != Cell::Nothing) {
             let value = cell.value().unwrap_or_default();
-            let length = if largest > 0.0 { value.max(0.0) / largest * LONGEST } else { 0.0 };
+            let length = if largest > 0.0 { value.max(0.0) / largest * MAX_BAR } else { 0.0 };
             document = document
                 .add(Text::new(grid.columns[column].as_str()).set("x", 12).set("y", y + 12))
                 .add(

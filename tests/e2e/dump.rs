@@ -132,8 +132,8 @@ impl Dump {
         Ok(())
     }
 
-    /// Where only a-mode counters were used, and the module tells: a switch wrote a register only where the other of
-    /// the lab's two processors had not been told yet of what was loaded, and never on the one where it was.
+    /// Where only a-mode counters were used, and the module says it: a switch wrote a register only where the other of
+    /// the lab's two processors did not have yet what was loaded, and never on the one where it was.
     pub(crate) fn wrote_little(&self) -> Result<()> {
         for Vcpu { index, pmu, .. } in &self.vcpus {
             let Some(hardware) = &pmu.hardware else { continue };
@@ -150,7 +150,7 @@ impl Dump {
     /// Nothing was counted that the dump cannot name, and nothing was missed.
     pub(crate) fn is_complete(&self) -> Result<()> {
         for Vcpu { index, pmu, .. } in &self.vcpus {
-            ensure!(pmu.lost == 0, "vCPU {index} lost {} counter periods", pmu.lost);
+            ensure!(pmu.lost == 0, "vCPU {index} lost {} counter intervals", pmu.lost);
             ensure!(pmu.others == 0, "vCPU {index} has {} counts of events without a row", pmu.others);
         }
         Ok(())

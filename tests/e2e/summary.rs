@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One guest that is lost is booted again, so that the run says what else it can. A second one is no accident.
-const MOST_RETRIES: usize = 1;
+const MAX_RETRIES: usize = 1;
 
 struct Summary {
     retries: Vec<(String, String)>,
@@ -48,5 +48,5 @@ pub(crate) fn print() -> bool {
     for (name, why) in &summary.retries {
         println!("retried: {name}: {why}");
     }
-    summary.retries.len() <= MOST_RETRIES
+    summary.retries.len() <= MAX_RETRIES
 }

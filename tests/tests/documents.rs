@@ -284,7 +284,7 @@ fn what_is_wrong_is_found() {
     );
     assert_eq!(quoted("a `b\nc` d\n\n`e`"), ["b c", "e"]);
     assert_eq!(named_path("vmm/src/cli.rs"), Some("vmm/src/cli.rs"));
-    assert_eq!(named_path("vpmu/tests/door.rs::a_test"), Some("vpmu/tests/door.rs"));
+    assert_eq!(named_path("vpmu/tests/pv.rs::a_test"), Some("vpmu/tests/pv.rs"));
     assert_eq!(named_path("guest-driver/module/native*.c"), Some("guest-driver/module/"));
     assert_eq!(named_path("cargo xtask"), None);
     let shown = "    sudo perfvisor dump --host --cpus 0-1 && perfvisor run --tty -- perfex --list ls";

@@ -4,7 +4,7 @@
 //! not there.
 
 /// Least memory with which a Debian kernel boots.
-pub(crate) const LEAST_MEMORY: u64 = 64 << 20;
+pub(crate) const MIN_MEMORY: u64 = 64 << 20;
 /// Bytes of a page; KVM maps whole ones.
 pub(crate) const PAGE: u64 = 4 << 10;
 

@@ -10,7 +10,7 @@ use images::layout::Layout;
 use images::overlay::CopyRequest;
 use vpmu::ModelChoice;
 
-pub use crate::host::msr_door::MsrDoor;
+pub use crate::host::pmu_registers::PmuRegisters;
 pub use crate::host::source::SourceChoice;
 
 use crate::guest_session::Terminal;
@@ -118,8 +118,8 @@ pub struct Run {
     #[arg(long, default_value = "auto", value_name = "MODEL", value_parser = Pmu::parser())]
     pub pmu: Pmu,
     /// Whether to emulate PMU registers, which the guest's own perf uses
-    #[arg(long, value_enum, default_value_t = MsrDoor::On, value_name = "WHEN")]
-    pub msr_door: MsrDoor,
+    #[arg(long, alias = "msr-door", value_enum, default_value_t = PmuRegisters::On, value_name = "WHEN")]
+    pub pmu_registers: PmuRegisters,
     /// Where counts come from
     #[arg(long, value_enum, default_value_t = SourceChoice::Auto)]
     pub source: SourceChoice,
@@ -284,6 +284,18 @@ mod tests {
         for bad in ["", "M", "-1", "1T", "1.5G", "99999999999G", "é"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_old_name_of_pmu_registers_works_and_is_hidden() {
+        for option in ["--pmu-registers", "--msr-door"] {
+            let cli = Cli::parse_from(["perfvisor", "run", option, "off"]);
+            let Command::Run(run) = cli.command else { panic!("not run") };
+            assert_eq!(run.pmu_registers, PmuRegisters::Off, "{option}");
+        }
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("run").unwrap().render_long_help().to_string();
+        assert!(help.contains("--pmu-registers") && !help.contains("--msr-door"), "{help}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ const REQUEST_MAX: usize = 4096;
 /// Longest answer that a client takes: many times that of the most vCPUs.
 const ANSWER_MAX: u64 = 64 << 20;
 /// Clients at once.
-const MOST_CLIENTS: usize = 16;
+const MAX_CLIENTS: usize = 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -141,7 +141,7 @@ impl Clients {
             return refuse(&stream, &Answer::Error(reason));
         }
         self.0.retain(|client| client.strong_count() > 0);
-        if self.0.len() >= MOST_CLIENTS && !self.cut_off_one() || self.0.len() >= 2 * MOST_CLIENTS {
+        if self.0.len() >= MAX_CLIENTS && !self.cut_off_one() || self.0.len() >= 2 * MAX_CLIENTS {
             return refuse(&stream, &Answer::Busy);
         }
         let client = Arc::new(Client { stream, stage: AtomicU8::new(READING) });
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn those_who_say_nothing_give_way_to_others() {
         let (mut clients, subject) = (Clients::default(), subject());
-        let silent: Vec<_> = (0..MOST_CLIENTS).map(|_| connect(&mut clients, &subject)).collect();
+        let silent: Vec<_> = (0..MAX_CLIENTS).map(|_| connect(&mut clients, &subject)).collect();
         let mut asks = connect(&mut clients, &subject);
         asks.write_all(b"\"dump\"\n").unwrap();
         let mut answer = String::new();
@@ -335,17 +335,17 @@ mod tests {
             matches!(client.read(&mut [0]), Ok(0))
         });
         assert_eq!(gone.count(), 1, "the others still have their time");
-        assert!(clients.0.len() <= 2 * MOST_CLIENTS);
+        assert!(clients.0.len() <= 2 * MAX_CLIENTS);
     }
 
     #[test]
-    fn when_all_wait_for_their_answers_others_are_told_that_it_is_busy() {
+    fn when_all_wait_for_their_answers_others_get_busy() {
         let (mut clients, subject) = (Clients::default(), subject());
         let asking = |_| {
             let client = Client { stream: UnixStream::pair().unwrap().0, stage: AtomicU8::new(ASKING) };
             Arc::new(client)
         };
-        let others: Vec<_> = (0..MOST_CLIENTS).map(asking).collect();
+        let others: Vec<_> = (0..MAX_CLIENTS).map(asking).collect();
         clients.0.extend(others.iter().map(Arc::downgrade));
         let mut answer = String::new();
         connect(&mut clients, &subject).read_to_string(&mut answer).unwrap();

@@ -153,7 +153,7 @@ fn event_table(out: &mut String, index: u8, pmu: &vpmu::Snapshot) -> std::fmt::R
         writeln!(out, "  other events         {:>19}", pmu.others)?;
     }
     if pmu.lost != 0 {
-        writeln!(out, "  not counted          {:>19} counter periods", pmu.lost)?;
+        writeln!(out, "  not counted          {:>19} counter intervals", pmu.lost)?;
     }
     Ok(())
 }
@@ -182,8 +182,8 @@ fn host_table(out: &mut String, pmu: &vpmu::Snapshot) -> std::fmt::Result {
     let writes = pmu.writes;
     writeln!(
         out,
-        "  writes     made {}, avoided {}; alarms set {}, kept {}",
-        writes.made, writes.avoided, writes.alarms_set, writes.alarms_kept
+        "  writes     made {}, avoided {}; thresholds set {}, kept {}",
+        writes.made, writes.avoided, writes.thresholds_set, writes.thresholds_kept
     )?;
     if let Some(hardware) = pmu.hardware {
         writeln!(
@@ -203,17 +203,17 @@ fn host_table(out: &mut String, pmu: &vpmu::Snapshot) -> std::fmt::Result {
 
 /// What the guest asked for, and what came of it.
 fn interface_table(out: &mut String, pmu: &vpmu::Snapshot) -> std::fmt::Result {
-    let door = pmu.door;
+    let pv = pmu.pv;
     writeln!(
         out,
-        "  door       control {}, suspend {}, resume {}, switch {}, sample {}, retries {}, errors {}",
-        door.update_control + door.control,
-        door.suspend,
-        door.resume,
-        door.switch,
-        door.sample,
-        door.retries,
-        door.errors + door.unknown
+        "  pv         control {}, suspend {}, resume {}, switch {}, sample {}, retries {}, errors {}",
+        pv.update_control + pv.control,
+        pv.suspend,
+        pv.resume,
+        pv.switch,
+        pv.sample,
+        pv.retries,
+        pv.errors + pv.unknown
     )?;
     let registers = pmu.registers;
     if registers != vpmu::RegisterCounts::default() {

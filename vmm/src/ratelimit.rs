@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct RateLimit {
     begin: Option<Instant>,
     shown: u32,
-    /// Not shown, and not told of yet.
+    /// Not shown, and not reported yet.
     suppressed: u64,
     /// Not shown, told of or not.
     #[cfg(test)]

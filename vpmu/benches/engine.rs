@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{Bencher, Criterion, criterion_group, criterion_main};
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, Page, op};
 use perfctr_abi::layout::CpuControl;
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, Page, op};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
 use vpmu::{ControlTable, MsrOutcome, VirtualPmu};
@@ -68,7 +68,7 @@ fn half(bencher: &mut Bencher<'_>, mem: &GuestMemoryMmap, evntsel: &[u32], is_me
     });
     for pmu in &mut pmus {
         let shown = pmu.snapshot();
-        assert_eq!((shown.door.errors, shown.door.retries, shown.lost), (0, 0, 0));
+        assert_eq!((shown.pv.errors, shown.pv.retries, shown.lost), (0, 0, 0));
         assert_eq!(shown.writes.made, 4, "nothing is loaded while it is measured");
     }
 }
@@ -98,7 +98,7 @@ fn pv(criterion: &mut Criterion) {
                 });
             });
             let shown = pmu.snapshot();
-            assert_eq!((shown.door.errors, shown.door.retries, shown.lost), (0, 0, 0));
+            assert_eq!((shown.pv.errors, shown.pv.retries, shown.lost), (0, 0, 0));
             assert_eq!(shown.writes.made, 4, "nothing is loaded while it is measured");
         }
         group.finish();
@@ -108,7 +108,7 @@ fn pv(criterion: &mut Criterion) {
 fn registers(criterion: &mut Criterion) {
     let mem = memory();
     let select = u64::from(USR | INT | 0xC0);
-    let mut group = criterion.benchmark_group("msr door");
+    let mut group = criterion.benchmark_group("pmu registers");
     let mut pmu = vcpu(&ControlTable::new(), 6);
     write(&mut pmu, &mem, EVNTSEL, select);
     group.bench_function("write that changes nothing", |bencher| {

@@ -49,7 +49,7 @@ static void count_writes(struct host_cpu *c, u64 *writes)
  * For the NMI. One that is switched over just now is not asked: its guest does
  * not run.
  */
-bool counter_has_rung(struct host_cpu *c, unsigned int i)
+bool counter_overflowed(struct host_cpu *c, unsigned int i)
 {
 	return c->regs.evntsel[i] & EVNTSEL_INT && pmu_has_overflowed(pmu_read(i));
 }
@@ -60,7 +60,7 @@ static void counter_sum(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
 	struct perfctr_host_pmc *pmc = &v->state->pmc[i];
 	u64 now = pmu_read(i);
 
-	if (is_imode(v, i) && pmu_has_overflowed(now) && !test_bit(i, &v->rung))
+	if (is_imode(v, i) && pmu_has_overflowed(now) && !test_bit(i, &v->overflowed))
 		overflow_late(c, v, i);
 	pmc->sum += (now - pmc->start) & pmu.mask;
 	pmc->start = now;
@@ -111,7 +111,7 @@ static void new_id(struct host_vcpu *v)
 	v->id = atomic64_inc_return(&last_id);
 }
 
-/* To be resumed as i-mode counter that rings after as many events. */
+/* To be resumed as i-mode counter that overflows after as many events. */
 static void become_imode(struct host_vcpu *v, unsigned int i, u64 after)
 {
 	v->imode |= BIT(i);
@@ -119,29 +119,29 @@ static void become_imode(struct host_vcpu *v, unsigned int i, u64 after)
 	new_id(v);
 }
 
-/* One that has rung counts on, and nothing is expected of it. */
+/* One that has overflowed counts on, and nothing is expected of it. */
 static void become_amode(struct host_vcpu *v, unsigned int i)
 {
 	v->imode &= ~BIT(i);
-	clear_bit(i, &v->rung);
-	v->alarm[i] = ALARM_NONE;
+	clear_bit(i, &v->overflowed);
+	v->threshold[i] = THRESHOLD_NONE;
 	new_id(v);
 }
 
-/* After a look at a suspended counter: is it to ring, now or soon? */
-static void counter_settle(struct host_vcpu *v, unsigned int i)
+/* After a look at a suspended counter: does it overflow, now or soon? */
+static void counter_update_threshold(struct host_vcpu *v, unsigned int i)
 {
 	u64 sum = v->state->pmc[i].sum;
 
 	if (is_imode(v, i)) {
-		if (test_bit(i, &v->rung))
+		if (test_bit(i, &v->overflowed))
 			become_amode(v, i);
-	} else if (v->alarm[i] != ALARM_NONE) {
-		if (sum >= v->alarm[i]) {
-			v->alarm[i] = ALARM_NONE;
+	} else if (v->threshold[i] != THRESHOLD_NONE) {
+		if (sum >= v->threshold[i]) {
+			v->threshold[i] = THRESHOLD_NONE;
 			irq_work_queue(&v->kick);
-		} else if (v->alarm[i] - sum < rules.near) {
-			become_imode(v, i, v->alarm[i] - sum);
+		} else if (v->threshold[i] - sum < rules.near) {
+			become_imode(v, i, v->threshold[i] - sum);
 		}
 	}
 }
@@ -155,7 +155,7 @@ void counters_suspend(struct host_vcpu *v)
 	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
 		counter_suspend(c, v, i);
 	for_each_set_bit(i, &v->loaded, MAX_COUNTERS)
-		counter_settle(v, i);
+		counter_update_threshold(v, i);
 	v->state->cpu = -1;
 	v->state->seq++;
 	c->vcpu = NULL;
@@ -187,7 +187,7 @@ void counters_resume(struct host_vcpu *v)
 	v->state->switches++;
 	v->state->seq++;
 	if (!timer_pending(&c->timer))
-		mod_timer(&c->timer, jiffies + rules.period);
+		mod_timer(&c->timer, jiffies + rules.sampling_jiffies);
 }
 
 /* Have counter @i, which is suspended, go on as it is now. */
@@ -210,7 +210,7 @@ void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel)
 		counter_suspend(c, v, i);
 	become_amode(v, i);
 	v->evntsel[i] = evntsel;
-	v->alarm[i] = PERFCTR_HOST_LONGEST_ALARM;
+	v->threshold[i] = PERFCTR_HOST_MAX_THRESHOLD;
 	state->pmc[i] = (struct perfctr_host_pmc){};
 	if (evntsel) {
 		v->loaded |= BIT(i);
@@ -247,7 +247,7 @@ void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 		v->state->pmc[i].start = -after & pmu.mask;
 		pmu_set_count(&c->regs, i, v->state->pmc[i].start);
 		/* Not before: a late NMI would take the old value for new. */
-		clear_bit(i, &v->rung);
+		clear_bit(i, &v->overflowed);
 	} else {
 		if (running)
 			counter_suspend(c, v, i);
@@ -257,7 +257,7 @@ void counters_arm(struct host_vcpu *v, unsigned int i, u64 after)
 		if (running)
 			counter_restart(c, v, i);
 	}
-	v->alarm[i] = v->state->pmc[i].sum + after;
+	v->threshold[i] = v->state->pmc[i].sum + after;
 	v->state->seq++;
 }
 
@@ -271,7 +271,7 @@ static void counter_step(struct host_cpu *c, struct host_vcpu *v,
 	u64 next = (pmu_read(i) + 1) & pmu.mask;
 
 	pmu_set_count(&c->regs, i, next);
-	if (pmu_has_overflowed(next) && !test_and_set_bit(i, &v->rung))
+	if (pmu_has_overflowed(next) && !test_and_set_bit(i, &v->overflowed))
 		irq_work_queue(&v->kick);
 }
 
@@ -300,7 +300,7 @@ static void counters_look(struct host_cpu *c, struct host_vcpu *v)
 		counter_sum(c, v, i);
 		if (is_imode(v, i))
 			continue;
-		counter_settle(v, i);
+		counter_update_threshold(v, i);
 		if (is_imode(v, i))
 			counter_restart(c, v, i);
 	}
@@ -309,7 +309,8 @@ static void counters_look(struct host_cpu *c, struct host_vcpu *v)
 
 /*
  * Of a thread that is never switched, the counters must not go round unseen, nor
- * a far alarm pass. In a softirq, maybe on another processor than it was set on.
+ * a far threshold pass. In a softirq, maybe on another processor than it was
+ * set on.
  */
 void counters_sample(struct timer_list *timer)
 {
@@ -320,7 +321,7 @@ void counters_sample(struct timer_list *timer)
 	c = this_cpu_ptr(&host_cpu);
 	if (c->vcpu) {
 		counters_look(c, c->vcpu);
-		mod_timer(&c->timer, jiffies + rules.period);
+		mod_timer(&c->timer, jiffies + rules.sampling_jiffies);
 	}
 	local_irq_restore(flags);
 }

@@ -106,7 +106,7 @@ static long host_arm(struct host_vcpu *v, void __user *argument)
 	if (copy_from_user(&arm, argument, sizeof(arm)))
 		return -EFAULT;
 	if (arm._reserved || arm.counter >= pmu.counters || !arm.after ||
-	    arm.after > PERFCTR_HOST_LONGEST_ALARM)
+	    arm.after > PERFCTR_HOST_MAX_THRESHOLD)
 		return -EINVAL;
 	counter = array_index_nospec(arm.counter, pmu.counters);
 	if (!(v->loaded & BIT(counter)))

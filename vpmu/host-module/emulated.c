@@ -46,9 +46,9 @@ static bool watch_failed;	/* and was said */
 static int (*get_cpl)(struct kvm_vcpu *vcpu);
 
 /* Older kernels (6.1) say it by perf's number, newer by the event select. 0: neither. */
-static u64 event_of(u64 told)
+static u64 event_of(u64 kvm_event)
 {
-	switch (told) {
+	switch (kvm_event) {
 	case PERF_COUNT_HW_INSTRUCTIONS:
 	case EVENT_INSNS:
 		return EVENT_INSNS;
@@ -151,14 +151,14 @@ static void *find_function(const char *name)
 }
 
 /* Newer kernels tell by this variable, which is empty with kvm.enable_pmu=0. */
-static bool trigger_tells(void)
+static bool trigger_reports(void)
 {
 	u64 *eventsel = __symbol_get("kvm_pmu_eventsel");
-	bool tells = !eventsel || *eventsel == EVENT_INSNS;
+	bool reports = !eventsel || *eventsel == EVENT_INSNS;
 
 	if (eventsel)
 		__symbol_put("kvm_pmu_eventsel");
-	return tells;
+	return reports;
 }
 
 static int watch_begin(unsigned long trigger)
@@ -168,7 +168,7 @@ static int watch_begin(unsigned long trigger)
 	get_cpl = find_function(pmu.version ? "vmx_get_cpl" : "svm_get_cpl");
 	if (!get_cpl)
 		return -ENOENT;
-	if (!trigger_tells())
+	if (!trigger_reports())
 		return -EOPNOTSUPP;
 	err = ftrace_set_filter_ip(&trigger_ops, trigger, 0, 1);
 	if (!err)

@@ -30,7 +30,7 @@
 #include "host.h"
 
 /* Counters must not go round unseen: 48 bits take an hour of 2^36 a second. */
-static unsigned long global_period(void)
+static unsigned long global_jiffies(void)
 {
 	return pmu.width < 48 ? 4 * HZ : 10 * 60 * HZ;
 }
@@ -117,7 +117,7 @@ void global_resume(void)
 	for_each_set_bit(i, &g->loaded, MAX_COUNTERS)
 		global_begin(g, i);
 	global_switch(g);
-	mod_timer(&g->timer, jiffies + global_period());
+	mod_timer(&g->timer, jiffies + global_jiffies());
 }
 
 void global_suspend(void)
@@ -144,7 +144,7 @@ static void global_tick(struct timer_list *timer)
 	g = this_cpu_ptr(&global_cpu);
 	if (g->on) {
 		global_sample(g);
-		mod_timer(&g->timer, jiffies + global_period());
+		mod_timer(&g->timer, jiffies + global_jiffies());
 	}
 	local_irq_restore(flags);
 }

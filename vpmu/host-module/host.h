@@ -21,8 +21,8 @@
 
 #define MAX_COUNTERS	PERFCTR_HOST_MAX_COUNTERS
 
-/* An alarm that nobody set. */
-#define ALARM_NONE	U64_MAX
+/* A threshold that nobody set. */
+#define THRESHOLD_NONE	U64_MAX
 
 /* What comes on top of the registers. */
 struct host_rules {
@@ -31,12 +31,12 @@ struct host_rules {
 	u64 guest_only;
 	bool guests;		/* the processor can count them alone */
 	/*
-	 * A counter whose alarm is nearer than this interrupts at it: i-mode. Any
-	 * other is a-mode, and looked at every period of so many jiffies. No
+	 * A counter whose threshold is nearer than this interrupts at it:
+	 * i-mode. Any other is a-mode, and looked at every so many jiffies. No
 	 * processor counts as much in many of them.
 	 */
 	u64 near;
-	unsigned long period;
+	unsigned long sampling_jiffies;
 };
 
 extern struct host_rules rules;
@@ -46,10 +46,10 @@ struct host_vcpu {
 	struct perfctr_host_state *state;	/* a page */
 	u64 id;			/* of the set of a-mode event selects */
 	unsigned long loaded;	/* counters that are not empty */
-	u32 imode;		/* of these: with a near alarm */
-	unsigned long rung;	/* of these: have overflowed */
+	u32 imode;		/* of these: with a near threshold */
+	unsigned long overflowed;	/* of these */
 	u64 evntsel[MAX_COUNTERS];
-	u64 alarm[MAX_COUNTERS];	/* a sum */
+	u64 threshold[MAX_COUNTERS];	/* a sum */
 	bool dead;		/* the file is closed */
 	bool detached;		/* its thread has ended, or executes another program */
 	unsigned long held;	/* the counters are reserved for it */
@@ -99,7 +99,7 @@ void counters_load(struct host_vcpu *v, unsigned int i, u64 evntsel);
 void counters_arm(struct host_vcpu *v, unsigned int i, u64 after);
 void counters_add(struct host_vcpu *v, unsigned long counters);
 void counters_sample(struct timer_list *timer);
-bool counter_has_rung(struct host_cpu *c, unsigned int i);
+bool counter_overflowed(struct host_cpu *c, unsigned int i);
 
 /* Overflow: the NMI, and the signal that follows. */
 int overflow_init(void);

@@ -35,7 +35,7 @@ static void overflow_expect(struct host_cpu *c)
 void overflow_late(struct host_cpu *c, struct host_vcpu *v, unsigned int i)
 {
 	overflow_expect(c);
-	if (test_and_set_bit(i, &v->rung))
+	if (test_and_set_bit(i, &v->overflowed))
 		return;
 	pmu_acknowledge();
 	irq_work_queue(&v->kick);
@@ -56,8 +56,8 @@ static int overflow_nmi(unsigned int cmd, struct pt_regs *regs)
 	unsigned int i, found = 0;
 
 	for (i = 0; v && i < pmu.counters; i++)
-		if (v->imode & BIT(i) && counter_has_rung(c, i) &&
-		    !test_and_set_bit(i, &v->rung))
+		if (v->imode & BIT(i) && counter_overflowed(c, i) &&
+		    !test_and_set_bit(i, &v->overflowed))
 			found++;
 	if (found)
 		pmu_acknowledge();

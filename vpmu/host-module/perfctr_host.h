@@ -16,7 +16,7 @@
  *			EPERM: root has switched this off (see below)
  *	INFO		what the processor has
  *	ATTACH		the calling thread is the virtual CPU from now on
- *	LOAD, ARM	by that thread: program a counter, set its alarm
+ *	LOAD, ARM	by that thread: program a counter, set its threshold
  *	mmap		one page, shared, to be read: struct perfctr_host_state
  *	close		stops everything
  *
@@ -50,8 +50,8 @@
 
 #define PERFCTR_HOST_VERSION		2
 #define PERFCTR_HOST_MAX_COUNTERS	16
-/* The longest distance of an alarm, in events. */
-#define PERFCTR_HOST_LONGEST_ALARM	0x10000000000ULL
+/* The largest overflow threshold, in events. */
+#define PERFCTR_HOST_MAX_THRESHOLD	0x10000000000ULL
 
 struct perfctr_host_info {
 	__u32 version;		/* PERFCTR_HOST_VERSION */
@@ -65,7 +65,7 @@ struct perfctr_host_info {
 #define PERFCTR_HOST_EMULATED		1U
 
 struct perfctr_host_attach {
-	__s32 signo;		/* alarms send this real-time signal to the thread */
+	__s32 signo;		/* overflows send this real-time signal to the thread */
 	__u32 _reserved;
 };
 
@@ -84,7 +84,7 @@ struct perfctr_host_load {
 struct perfctr_host_arm {
 	__u32 counter;
 	__u32 _reserved;
-	__u64 after;		/* events from now on: 1 to LONGEST_ALARM */
+	__u64 after;		/* events from now on: 1 to MAX_THRESHOLD */
 };
 
 /*

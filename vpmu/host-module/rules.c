@@ -15,7 +15,7 @@
 			 ARCH_PERFMON_EVENTSEL_INV | \
 			 ARCH_PERFMON_EVENTSEL_CMASK)
 
-/* Alarms are nearer than as many events, or fewer where less can be written. */
+/* Thresholds are nearer than as many events, or fewer where less can be written. */
 #define NEAR_BITS	36U
 
 struct host_rules rules __ro_after_init;
@@ -38,7 +38,7 @@ int __init rules_init(void)
 	rules.evntsel = EVNTSEL_COMMON;
 	bits = min(NEAR_BITS, pmu.writable - 1);
 	rules.near = BIT_ULL(bits);
-	rules.period = bits == NEAR_BITS ? HZ / 4 : max(HZ / 16, 1);
+	rules.sampling_jiffies = bits == NEAR_BITS ? HZ / 4 : max(HZ / 16, 1);
 	return pmu.version ? intel_init() : amd_init();
 }
 

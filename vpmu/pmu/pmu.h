@@ -2,7 +2,8 @@
 /*
  * The processor's counters as registers: what there is, reading, writing, and
  * whose they are. The source of both modules that program counters themselves:
- * the host's for virtual CPUs, and the guest driver where there is no door.
+ * the host's for virtual CPUs, and the guest driver where there is no
+ * paravirtual interface.
  */
 #ifndef PMU_H
 #define PMU_H

@@ -6,14 +6,14 @@ use crate::host::processor::Host;
 /// Parts of the paravirtual interface that came later and have flags of their own. A VMM without them is an older one
 /// to a guest driver, which has another way for each; tests go these ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoorParts {
+pub struct PvParts {
     /// The operation CONTROL.
     pub control: bool,
     /// MSR_VECTOR, and states that stop at their overflows.
     pub vector: bool,
 }
 
-impl DoorParts {
+impl PvParts {
     /// What there is but in tests.
     pub const ALL: Self = Self { control: true, vector: true };
 }
@@ -25,12 +25,12 @@ pub struct PmuConfig {
     pub model: Model,
     /// The host's processor, whose events count the guest's.
     pub host: Host,
-    /// Core frequency that the guest is told, in kHz.
+    /// Core frequency that the guest reads, in kHz.
     pub core_khz: u32,
     /// Whether the guest's own PMU registers work (the emulated PMU), or fault.
-    pub msr_door: bool,
+    pub pmu_registers: bool,
     /// Whether RDPMC faults in the guest, so that the guest driver has to stand in for it.
     pub rdpmc_faults: bool,
     /// What the paravirtual interface has.
-    pub door: DoorParts,
+    pub pv: PvParts,
 }

@@ -24,8 +24,8 @@
 //!   guest driver              finds result and lost counters in the page
 //! ```
 //!
-//! The interface with the guest is [`perfctr_abi::door`]; its three CPUID leaves come from [`door_cpuid`], its MSRs
-//! are [`DOOR_MSRS`].
+//! The interface with the guest is [`perfctr_abi::pv`]; its three CPUID leaves come from [`pv_cpuid`], its MSRs
+//! are [`PV_MSRS`].
 //!
 //! # The rooms
 //!
@@ -113,7 +113,7 @@ pub use accounting::attachment::AttachedState;
 pub use accounting::control_table::ControlTable;
 pub use accounting::slots::WriteCounts;
 pub use accounting::totals::EventTotal;
-pub use config::{DoorParts, PmuConfig};
+pub use config::{PmuConfig, PvParts};
 pub use families::choice::{ModelChoice, UnknownModel};
 pub use families::control_data::{Control, ControlError, P4Error};
 pub use families::facts::{Facts, PmuCpuid};
@@ -124,13 +124,13 @@ pub use families::registers::{
 };
 pub use families::select::Select;
 pub use host::family::HostFamily;
-pub use host::pmu::{HardwareCounts, HostEvent, HostPmu, LONGEST_ALARM, LoadError};
+pub use host::pmu::{HardwareCounts, HostEvent, HostPmu, LoadError, MAX_THRESHOLD};
 pub use host::processor::{Host, HostCounters};
 pub use interfaces::msr::context::{RegisterCounter, RegisterCounts};
 pub use interfaces::outcome::MsrOutcome;
-pub use interfaces::pv::counts::DoorCounts;
-pub use interfaces::pv::cpuid::{CpuidLeaf, door_cpuid};
-pub use interfaces::pv::msrs::DOOR_MSRS;
+pub use interfaces::pv::counts::PvCounts;
+pub use interfaces::pv::cpuid::{CpuidLeaf, pv_cpuid};
+pub use interfaces::pv::msrs::PV_MSRS;
 pub use sources::{module, perf, sim};
 pub use virtual_pmu::VirtualPmu;
 pub use virtual_pmu::snapshot::Snapshot;

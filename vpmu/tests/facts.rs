@@ -8,10 +8,10 @@ mod hardware;
 use guest::{CONFIG, memory};
 use hardware::processor::{Access, Processor};
 use hardware::register_layout::{LAYOUTS, Layout};
-use perfctr_abi::door::{LEAF_COUNTERS, LEAF_INTERFACE};
+use perfctr_abi::pv::{LEAF_COUNTERS, LEAF_INTERFACE};
 use vpmu::sim::SimPmu;
 use vpmu::{
-    ControlTable, Host, HostCounters, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu, door_cpuid,
+    ControlTable, Host, HostCounters, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu, pv_cpuid,
 };
 
 const RDTSC: u32 = 2;
@@ -91,7 +91,7 @@ fn each_model_is_what_its_manual_and_perfctr_say() {
         let wanted = fact.identity.map(|(vendor, family, model)| (vendor.as_bytes(), family, model));
         assert_eq!(shown, wanted, "{}", fact.name);
         let (counters, fixed, width) = fact.counters;
-        let leaves = door_cpuid(&config);
+        let leaves = pv_cpuid(&config);
         let leaf = |number| leaves.iter().find(|leaf| leaf.leaf == number).unwrap();
         let interface = leaf(LEAF_INTERFACE);
         assert_eq!((interface.ecx, interface.edx), (fact.cpu_type, fact.features), "{}", fact.name);

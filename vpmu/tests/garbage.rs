@@ -4,8 +4,8 @@
 mod guest;
 
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op, result};
 use perfctr_abi::layout::CpuControl;
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op, result};
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 use vpmu::sim::{Executed, Work};
@@ -15,8 +15,8 @@ use zerocopy::{FromZeros, IntoBytes};
 #[derive(Clone, Debug)]
 enum Step {
     Register(u64),
-    /// Fill the page with a control, or nearly, and ring.
-    Ring {
+    /// Fill the page with a control, or nearly, and write the doorbell.
+    Doorbell {
         number: u64,
         prev: u64,
         next: u64,
@@ -80,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         1 => prop_oneof![address(), address().prop_map(|address| address | 1)].prop_map(Step::Register),
         20 => (number, address(), address(), id, 0..3usize, noise).prop_map(
-            |(number, prev, next, id, control, noise)| Step::Ring { number, prev, next, id, control, noise }
+            |(number, prev, next, id, control, noise)| Step::Doorbell { number, prev, next, id, control, noise }
         ),
         1 => (0..PAGES, any::<u64>()).prop_map(|(n, seed)| Step::Scribble { at: page(n), seed }),
         1 => (any::<u32>(), any::<u64>()).prop_map(|(msr, value)| Step::Access { msr, value }),
@@ -140,7 +140,7 @@ proptest! {
                     let wanted = if good { MsrOutcome::Handled } else { MsrOutcome::GpFault };
                     prop_assert_eq!(pmu.wrmsr(MSR_BASE + MSR_PAGE, value, &mem), wanted);
                 }
-                Step::Ring { number, prev, next, id, control, noise } => {
+                Step::Doorbell { number, prev, next, id, control, noise } => {
                     let MsrOutcome::Value(registered) = pmu.rdmsr(MSR_BASE + MSR_PAGE) else { unreachable!() };
                     let control = noisy(control, noise);
                     let filled =
@@ -166,7 +166,7 @@ proptest! {
                     mem.write_slice(&bytes, GuestAddress(at)).unwrap();
                 }
                 Step::Access { msr, value } => {
-                    if !vpmu::DOOR_MSRS.contains(&msr) {
+                    if !vpmu::PV_MSRS.contains(&msr) {
                         prop_assert_eq!(pmu.wrmsr(msr, value, &mem), MsrOutcome::NotHandled);
                         prop_assert_eq!(pmu.rdmsr(msr), MsrOutcome::NotHandled);
                     }

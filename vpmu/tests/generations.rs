@@ -33,13 +33,13 @@ const SAME: [[Option<u64>; 5]; 11] = [
 /// P0 clocks not halted: event 120, unit mask 1; the upper four bits of an event are bits 32 to 35.
 const P0_CLOCKS: u64 = 1 << 32 | 0x0120;
 
-/// AMD's models, and the generation of the processor that a guest is told unless it is the host's own.
+/// AMD's models, and the generation of the processor that a guest sees unless it is the host's own.
 const MODELS: [(Model, HostFamily); 5] =
     [(Model::K7, K7), (Model::K8, K8), (Model::Fam10h, Fam10h), (Model::AmdCore, Zen2), (Model::AmdV2, Zen4)];
 const GENERATIONS: [HostFamily; 14] =
     [K7, K8, Fam10h, Fam11h, Fam12h, Fam14h, Fam15h, Fam16h, Zen, Zen2, Zen3, Zen4, Zen5, Amd];
 
-/// A host with the counters of no model, so that every guest is told a processor of its own.
+/// A host with the counters of no model, so that every guest sees a processor of its own.
 fn foreign(family: HostFamily) -> Host {
     Host { counters: HostCounters::None, ..family.processor() }
 }
@@ -50,19 +50,20 @@ fn config(model: Model, what: u64, host: Host) -> Option<u64> {
 
 #[test]
 fn between_two_generations_only_what_means_the_same_is_counted() {
-    for (model, told) in MODELS {
-        for family in GENERATIONS.into_iter().filter(|family| *family != told) {
+    for (model, guest_family) in MODELS {
+        for family in GENERATIONS.into_iter().filter(|family| *family != guest_family) {
             let wide = !matches!(model, Model::K7 | Model::K8);
             for code in 0..if wide { 0x1000_u64 } else { 0x100 } {
                 let what = code & 0xFF | (code >> 8) << 32;
-                let row = SAME.iter().find(|row| row[column(told)] == Some(what));
+                let row = SAME.iter().find(|row| row[column(guest_family)] == Some(what));
                 let wanted = row.and_then(|row| row[column(family)]);
                 let seen = config(model, what, foreign(family));
                 assert_eq!(seen, wanted, "{model} on {family}: {code:#x}");
                 // No event of the table has a unit mask; on another core none of the modifiers means the same.
                 for modifier in [0x0100, 0xFF00, 1 << 18, 1 << 23, 1 << 24] {
                     let seen = config(model, what | modifier, foreign(family));
-                    let p0_clocks = what | modifier == P0_CLOCKS && column(told) == 3 && column(family) == 3;
+                    let p0_clocks =
+                        what | modifier == P0_CLOCKS && column(guest_family) == 3 && column(family) == 3;
                     let wanted = p0_clocks.then_some(P0_CLOCKS);
                     assert_eq!(seen, wanted, "{model} on {family}: {:#x}", what | modifier);
                 }
@@ -89,9 +90,9 @@ fn dispatch_stalls_are_no_conditional_branches() {
 #[test]
 fn within_a_generation_events_go_as_they_are() {
     let all = |model: Model| if matches!(model, Model::K7 | Model::K8) { 0xFF84_FFFF } else { 0xF_FF84_FFFF };
-    for (model, told) in MODELS {
-        assert_eq!(config(model, u64::MAX, foreign(told)), Some(all(model)), "{model}");
-        // Told the host's own identity, a guest means the host's events, whatever its counters are like.
+    for (model, guest_family) in MODELS {
+        assert_eq!(config(model, u64::MAX, foreign(guest_family)), Some(all(model)), "{model}");
+        // With the host's own identity, a guest means the host's events, whatever its counters are like.
         for family in GENERATIONS {
             let host = Host { counters: model.native().unwrap(), ..family.processor() };
             assert_eq!(config(model, u64::MAX, host), Some(all(model)), "{model} on {family}");
@@ -130,7 +131,7 @@ fn intel_hosts_know_what_amd_has_too() {
 const INTEL: [Model; 5] = [Model::IntelV1, Model::IntelV2, Model::IntelV3, Model::IntelV4, Model::IntelV5];
 
 #[test]
-fn intels_events_of_one_microarchitecture_are_for_guests_that_are_told_it() {
+fn intels_events_of_one_microarchitecture_are_for_guests_that_see_it() {
     // SDM volume 3B, table "Encodings for Pre-Defined Architectural Performance Events".
     let architectural = [0x003C, 0x00C0, 0x013C, 0x4F2E, 0x412E, 0x00C4, 0x00C5];
     for model in INTEL {

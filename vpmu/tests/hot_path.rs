@@ -8,8 +8,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, MSR_VECTOR, Page, op};
 use perfctr_abi::layout::CpuControl;
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_RDPMC, MSR_VECTOR, Page, op};
 use vm_memory::{Bytes, GuestAddress};
 use vpmu::sim::{Executed, Work};
 use vpmu::{ControlTable, MsrOutcome};
@@ -86,8 +86,8 @@ fn switch_suspend_resume_and_sample_do_not_allocate() {
     assert_eq!(allocations(|| switches(&mut driver, ids)), 0);
     driver.pmu.stop(&mem);
     let shown = driver.pmu.snapshot();
-    assert_eq!((shown.door.errors, shown.door.retries, shown.lost), (0, 0, 0));
-    assert_eq!((shown.door.switch, shown.door.suspend, shown.door.sample), (50, 50, 100));
+    assert_eq!((shown.pv.errors, shown.pv.retries, shown.lost), (0, 0, 0));
+    assert_eq!((shown.pv.switch, shown.pv.suspend, shown.pv.sample), (50, 50, 100));
     assert_eq!(shown.events[0].total, 100, "all of it was counted");
     assert_eq!(shown.writes.made, 5, "and nothing was loaded twice");
 }
@@ -134,11 +134,11 @@ fn a_state_that_stops_at_its_overflow_and_goes_on_does_not_allocate() {
     let next = state_page(0);
     let next_id = driver.update_control(next, control).unwrap();
     let stop_id = driver.update_control(0, guest::control(&[])).unwrap();
-    let go_on = Page { prev: next, next, next_id, stop_id, ..Page::default() };
+    let resumed = Page { prev: next, next, next_id, stop_id, ..Page::default() };
     assert_eq!(driver.resume(next, next_id), (0, 0));
     let mut stop = |rounds: u64| {
         for _ in 0..rounds {
-            assert_eq!(driver.ring(op::SWITCH, go_on).result, 0);
+            assert_eq!(driver.doorbell(op::SWITCH, resumed).result, 0);
             for _ in 0..5 {
                 driver.pmu.host_mut().execute(&WORK);
                 driver.pmu.kicked();
@@ -154,7 +154,7 @@ fn a_state_that_stops_at_its_overflow_and_goes_on_does_not_allocate() {
 }
 
 #[test]
-fn accesses_at_the_msr_door_do_not_allocate() {
+fn accesses_of_emulated_registers_do_not_allocate() {
     const EVNTSEL: u32 = 0xC001_0000;
     const COUNTER: u32 = 0xC001_0004;
     let select = u64::from(USR | 1 << 20 | 0xC0);

@@ -1,12 +1,12 @@
-//! Interrupt-mode counters at the perfctr door.
+//! Interrupt-mode counters at the paravirtual interface.
 
 mod guest;
 
 use std::sync::Arc;
 
 use guest::*;
-use perfctr_abi::door::{Page, op};
 use perfctr_abi::layout::{CpuControl, CpuState};
+use perfctr_abi::pv::{Page, op};
 use vm_memory::GuestMemoryMmap;
 use vpmu::sim::{Executed, SimPmu, Work};
 use vpmu::{ControlTable, VirtualPmu};
@@ -26,7 +26,7 @@ fn instructions(count: u64) -> Work {
     Work { user, ..Work::default() }
 }
 
-/// The guest executes, and leaves for the VMM if an alarm goes off. Gives the number of PMIs.
+/// The guest executes, and leaves for the VMM if a threshold is reached. Gives the number of PMIs.
 fn run(driver: &mut Driver<'_>, count: u64) -> u64 {
     driver.pmu.host_mut().execute(&instructions(count));
     if driver.pmu.host_mut().passed_threshold() {
@@ -40,7 +40,7 @@ fn driver(mem: &GuestMemoryMmap) -> Driver<'_> {
 }
 
 fn suspend(driver: &mut Driver<'_>, n: usize) -> Page {
-    driver.ring(op::SUSPEND, Page { prev: state_page(n), overflow_prev: 0xFF, ..Page::default() })
+    driver.doorbell(op::SUSPEND, Page { prev: state_page(n), overflow_prev: 0xFF, ..Page::default() })
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn overflows_at_the_step_from_negative_to_non_negative() {
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
     assert_eq!(run(&mut driver, 99), 0);
     assert_eq!(run(&mut driver, 1), 1, "-1 to 0");
-    assert_eq!(run(&mut driver, 500), 0, "it goes on counting, and tells once");
+    assert_eq!(run(&mut driver, 500), 0, "it goes on counting, and interrupts once");
     let page = suspend(&mut driver, 0);
     assert_eq!((page.result, page.overflow_prev, page.lost_prev), (0, 0b10, 0));
     let after = state(&mem, state_page(0));
@@ -69,7 +69,7 @@ fn overflows_at_the_step_from_negative_to_non_negative() {
     assert_eq!(run(&mut driver, 99), 0);
     assert_eq!(run(&mut driver, 1), 1);
     let shown = driver.pmu.snapshot();
-    assert_eq!((shown.pmis, shown.overflows, shown.lost), (2, 1, 0), "the second is not told yet");
+    assert_eq!((shown.pmis, shown.overflows, shown.lost), (2, 1, 0), "the second is still pending");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_suspended_counter_goes_on_where_it_stopped_whoever_ran_meanwhile() {
     }
     assert_eq!(run(&mut driver, 99), 0);
     assert_eq!(run(&mut driver, 1), 1);
-    let page = driver.ring(
+    let page = driver.doorbell(
         op::SWITCH,
         Page { prev: state_page(0), next: state_page(1), next_id: ids[1], ..Page::default() },
     );
@@ -116,7 +116,7 @@ fn the_page_names_the_cpu_on_which_i_mode_counters_were_suspended() {
 }
 
 #[test]
-fn an_overflow_that_nobody_saw_is_found_at_suspend_and_told_once() {
+fn an_overflow_that_nobody_saw_is_found_at_suspend_and_reported_once() {
     let mem = memory();
     let mut driver = driver(&mem);
     let id = driver.update_control(state_page(0), both(-5)).unwrap();
@@ -137,7 +137,7 @@ fn another_control_in_between_does_not_lose_an_overflow() {
     let id = driver.update_control(state_page(0), both(-5)).unwrap();
     driver.resume(state_page(0), id);
     driver.pmu.host_mut().execute(&instructions(7));
-    // A new event interrupts the running period.
+    // A new event interrupts the running interval.
     driver.update_control(state_page(1), control(&[USR | 0xC3])).unwrap();
     assert!(driver.pmu.take_pmi());
     assert_eq!(run(&mut driver, 1), 0);
@@ -152,7 +152,7 @@ fn another_control_after_the_interrupt_does_not_give_it_again() {
     let id = driver.update_control(state_page(0), both(-5)).unwrap();
     driver.resume(state_page(0), id);
     assert_eq!(run(&mut driver, 7), 1);
-    // The driver has not come to it when another thread's control interrupts the period, twice.
+    // The driver has not come to it when another thread's control interrupts the interval, twice.
     for event in [0xC3, 0x76] {
         driver.update_control(state_page(1), control(&[USR | event])).unwrap();
         assert!(!driver.pmu.take_pmi());
@@ -161,7 +161,7 @@ fn another_control_after_the_interrupt_does_not_give_it_again() {
 }
 
 #[test]
-fn the_host_is_called_only_when_an_alarm_must_come_sooner() {
+fn the_host_is_called_only_when_a_threshold_must_be_lower() {
     let mem = memory();
     let mut driver = driver(&mem);
     let far = driver.update_control(state_page(0), both(i32::MIN)).unwrap();
@@ -175,9 +175,9 @@ fn the_host_is_called_only_when_an_alarm_must_come_sooner() {
     }
     let writes = driver.pmu.snapshot().writes;
     assert_eq!(writes.made, 2, "two events");
-    // The first for 2^31, sooner than the longest alarm; the second for 1000; after that nothing is due sooner, but
-    // the alarm goes off early, once it has been passed.
-    assert!(writes.alarms_set < 6 && writes.alarms_kept > 90, "{writes:?}");
+    // The first for 2^31, sooner than the largest threshold; the second for 1000; after that nothing is due sooner, but
+    // the threshold is reached early, once.
+    assert!(writes.thresholds_set < 6 && writes.thresholds_kept > 90, "{writes:?}");
 }
 
 #[test]

@@ -8,8 +8,8 @@ mod guest;
 use std::sync::Arc;
 
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_VECTOR, Page, op};
 use perfctr_abi::layout::{CpuControl, CpuState};
+use perfctr_abi::pv::{MSR_BASE, MSR_VECTOR, Page, op};
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::{Executed, SimPmu, Work};
@@ -104,7 +104,7 @@ struct Guest<'a> {
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     /// `result`, `lost`, `lost_prev`, `overflow_prev`.
-    Told(i32, u32, u32, u32),
+    Reported(i32, u32, u32, u32),
     /// The vector, and the words `attention` and `stopped`.
     Interrupt(u8, u32, u32),
     Page(Box<CpuState>),
@@ -132,14 +132,14 @@ impl<'a> Guest<'a> {
         guest
     }
 
-    fn ring(&mut self, vcpu: usize, number: u64, filled: Page) -> Page {
-        let page = self.drivers[vcpu].ring(number, filled);
+    fn doorbell(&mut self, vcpu: usize, number: u64, filled: Page) -> Page {
+        let page = self.drivers[vcpu].doorbell(number, filled);
         let concerns = |address| address == state_page(0);
         if concerns(filled.prev) {
-            self.seen.push(Seen::Told(0, 0, page.lost_prev, page.overflow_prev));
+            self.seen.push(Seen::Reported(0, 0, page.lost_prev, page.overflow_prev));
         }
         if concerns(filled.next) {
-            self.seen.push(Seen::Told(page.result, page.lost, 0, 0));
+            self.seen.push(Seen::Reported(page.result, page.lost, 0, 0));
         }
         page
     }
@@ -147,7 +147,7 @@ impl<'a> Guest<'a> {
     fn suspend(&mut self, vcpu: usize) {
         if let Some(thread) = self.running[vcpu].take() {
             let filled = Page { prev: state_page(thread), ..Page::default() };
-            assert_eq!(self.ring(vcpu, op::SUSPEND, filled).result, 0);
+            assert_eq!(self.doorbell(vcpu, op::SUSPEND, filled).result, 0);
         }
     }
 
@@ -165,8 +165,11 @@ impl<'a> Guest<'a> {
                 let prev = self.leave_others(thread, vcpu);
                 let stop_id = if stops { self.stop_id } else { 0 };
                 let (next, control) = (state_page(thread), control_of(control));
-                let page =
-                    self.ring(vcpu, op::CONTROL, Page { prev, next, control, stop_id, ..Page::default() });
+                let page = self.doorbell(
+                    vcpu,
+                    op::CONTROL,
+                    Page { prev, next, control, stop_id, ..Page::default() },
+                );
                 assert_eq!(page.result, 0);
                 (self.ids[thread], self.running[vcpu]) = (Some(page.id), Some(thread));
             }
@@ -176,7 +179,7 @@ impl<'a> Guest<'a> {
                 let stop_id = if stops { self.stop_id } else { 0 };
                 let next = state_page(thread);
                 let page =
-                    self.ring(vcpu, op::SWITCH, Page { prev, next, next_id, stop_id, ..Page::default() });
+                    self.doorbell(vcpu, op::SWITCH, Page { prev, next, next_id, stop_id, ..Page::default() });
                 assert_eq!(page.result, 0);
                 self.running[vcpu] = Some(thread);
             }
@@ -184,7 +187,7 @@ impl<'a> Guest<'a> {
             Step::Sample { vcpu } => {
                 if let Some(thread) = self.running[vcpu] {
                     let filled = Page { prev: state_page(thread), ..Page::default() };
-                    assert_eq!(self.ring(vcpu, op::SAMPLE, filled).result, 0);
+                    assert_eq!(self.doorbell(vcpu, op::SAMPLE, filled).result, 0);
                 }
             }
             Step::Execute { vcpu, first, others } => match self.running[vcpu] {

@@ -3,7 +3,7 @@
 mod guest;
 
 use guest::*;
-use perfctr_abi::door::{MSR_BASE, MSR_COUNT, MSR_RDPMC, MSR_RDPMC_FIXED, MSR_VECTOR};
+use perfctr_abi::pv::{MSR_BASE, MSR_COUNT, MSR_RDPMC, MSR_RDPMC_FIXED, MSR_VECTOR};
 use vm_memory::GuestMemoryMmap;
 use vpmu::MsrOutcome::{GpFault, Handled, NotHandled, Value};
 use vpmu::sim::{Executed, SimPmu, Work};
@@ -70,7 +70,7 @@ fn a_counter_counts_while_it_is_enabled() {
     assert_eq!(guest.read(MSR_BASE + MSR_RDPMC), 4);
     let shown = guest.pmu.snapshot();
     assert_eq!(shown.writes.made, 1, "enabling, disabling and writing write no hardware");
-    assert_eq!((shown.writes.alarms_set, shown.registers.lost), (0, 0));
+    assert_eq!((shown.writes.thresholds_set, shown.registers.lost), (0, 0));
     assert_eq!((shown.events[0].select, shown.events[0].total), (Select::general(ON | 0xC0), 107));
     assert_eq!((shown.enabled.len(), shown.enabled[0].value, shown.enabled[0].counted), (1, 4, true));
     guest.pmu.stop(&guest.mem);
@@ -111,7 +111,7 @@ fn what_does_not_exist_faults() {
 }
 
 #[test]
-fn the_rest_of_the_doors_range_faults() {
+fn the_rest_of_the_pv_range_faults() {
     let mut guest = Guest::new();
     for msr in [MSR_BASE + MSR_VECTOR + 1, MSR_BASE + MSR_RDPMC - 1, MSR_BASE + MSR_COUNT - 1] {
         assert_eq!((guest.pmu.rdmsr(msr), guest.write(msr, 0)), (GpFault, GpFault), "{msr:#x}");
@@ -121,7 +121,7 @@ fn the_rest_of_the_doors_range_faults() {
 }
 
 #[test]
-fn a_counter_wraps_at_48_bits_and_interrupts_if_told_so() {
+fn a_counter_wraps_at_48_bits_and_interrupts_if_enabled() {
     let mut guest = Guest::new();
     for (int, pmi) in [(INT, true), (0, false)] {
         guest.write(EVNTSEL + 1, 0);
@@ -148,7 +148,7 @@ fn an_overflow_before_the_interrupt_was_switched_on_is_none() {
     guest.write(EVNTSEL, ON | INT | 0xC0);
     assert!(!guest.run(10));
     assert_eq!(guest.read(COUNTER), 15);
-    // Written just before the wrap while it counts: the alarm moves.
+    // Written just before the wrap while it counts: the threshold moves.
     guest.write(COUNTER, (1 << 48) - 5);
     assert!(!guest.run(4));
     assert!(guest.run(1));
@@ -167,12 +167,12 @@ fn a_guest_that_rewrites_everything_at_each_switch_costs_no_host_call() {
         guest.run(round);
     }
     let shown = guest.pmu.snapshot();
-    assert_eq!((shown.writes.made, shown.writes.alarms_set), (1, 0));
+    assert_eq!((shown.writes.made, shown.writes.thresholds_set), (1, 0));
     assert_eq!(shown.events.iter().map(|event| event.total).sum::<u64>(), 1000);
 }
 
 #[test]
-fn both_doors_count_side_by_side_and_keep_their_slots() {
+fn both_interfaces_count_side_by_side_and_keep_their_slots() {
     let mem = memory();
     let mut driver = Driver::new(vcpu(&ControlTable::new(), 2), &mem, 0);
     let id = driver.update_control(state_page(0), control(&[USR | 0xC0])).unwrap();
@@ -185,7 +185,7 @@ fn both_doors_count_side_by_side_and_keep_their_slots() {
         assert_eq!(driver.pmu.wrmsr(msr, value, &mem), Handled);
     }
     run(&mut driver, 10);
-    // Both host counters are in use: a third event finds no place, at either door.
+    // Both host counters are in use: a third event finds no place, at either interface.
     assert_eq!(driver.update_control(0, control(&[USR | 0xC3])), Err(-16));
     assert_eq!(driver.pmu.wrmsr(EVNTSEL + 2, ON | 0xC3, &mem), Handled);
     run(&mut driver, 10);
@@ -233,8 +233,8 @@ fn a_counter_that_the_host_takes_stands_still_and_is_counted_as_lost() {
 }
 
 #[test]
-fn without_the_msr_door_only_the_driver_has_counters() {
-    let config = PmuConfig { msr_door: false, ..CONFIG };
+fn without_emulated_registers_only_the_driver_has_counters() {
+    let config = PmuConfig { pmu_registers: false, ..CONFIG };
     let mut pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(6));
     assert_eq!(pmu.wrmsr(EVNTSEL, ON | 0xC0, &memory()), NotHandled);
     assert_eq!(pmu.rdmsr(COUNTER), NotHandled);

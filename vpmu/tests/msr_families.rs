@@ -3,7 +3,7 @@
 mod guest;
 
 use guest::{CONFIG, memory};
-use perfctr_abi::door::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
+use perfctr_abi::pv::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
 use vm_memory::GuestMemoryMmap;
 use vpmu::MsrOutcome::{self, GpFault, Handled, NotHandled, Value};
 use vpmu::sim::{Executed, SimPmu, Work};
@@ -311,7 +311,7 @@ mod intel {
     }
 
     #[test]
-    fn status_can_be_set_and_use_is_told() {
+    fn status_can_be_set_and_use_is_reported() {
         let mut guest = Guest::new(Model::IntelV4);
         guest.set(0x391, 0b10);
         assert_eq!(guest.get(STATUS), 0b10);

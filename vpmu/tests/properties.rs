@@ -19,7 +19,7 @@ use vpmu::sim::{Executed, Work};
 /// Steps of all tests of this file together.
 const STEPS: u64 = 1_000_000;
 /// Longest sequence.
-const LONGEST: usize = 400;
+const MAX_STEPS: usize = 400;
 
 fn run(setup: Setup, steps: &[Step], tally: &mut Tally) {
     let mem = guest::memory();
@@ -42,14 +42,14 @@ fn layout() -> impl Strategy<Value = &'static Layout> {
 fn check(wanted: u64, setup: impl Strategy<Value = Setup>) -> Tally {
     let config = ProptestConfig {
         // Half of the longest is the mean.
-        cases: (wanted / (LONGEST as u64 / 2) * 11 / 10) as u32,
+        cases: (wanted / (MAX_STEPS as u64 / 2) * 11 / 10) as u32,
         failure_persistence: None,
         max_shrink_iters: 20_000,
         ..ProptestConfig::default()
     };
     let tally = Cell::new(Tally::default());
     let outcome = TestRunner::new(config).run(
-        &(setup, prop::collection::vec(step(), 1..LONGEST)),
+        &(setup, prop::collection::vec(step(), 1..MAX_STEPS)),
         |(setup, sequence)| {
             let mut new = tally.get();
             run(setup, &sequence, &mut new);
@@ -75,7 +75,7 @@ fn every_model_with_registers_has_a_layout() {
 }
 
 #[test]
-fn everything_is_counted_once_and_told_once() {
+fn everything_is_counted_once_and_reported_once() {
     // The larger tables have room for every control.
     let setup = (layout(), 1..20usize, origin(), 0..3usize).prop_map(|(layout, table, origin, room)| {
         // P4's counters share six ESCRs.

@@ -3,9 +3,9 @@
 mod guest;
 
 use guest::*;
-use perfctr_abi::door::op;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
 use perfctr_abi::layout::{CpuControl, CpuState};
+use perfctr_abi::pv::op;
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::{Executed, SimPmu, Work};
 use vpmu::{ControlTable, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu, WriteCounts};
@@ -187,7 +187,7 @@ fn a_control_of_what_runs_is_one_operation() {
     assert_eq!((states[0].pmc[0].sum, states[0].pmc[1].sum, states[0].tsc_sum), (1100, 1000, 6000));
     assert_eq!((states[1].pmc[0].sum, states[1].tsc_sum), (100, 3000));
     let shown = driver.pmu.snapshot();
-    assert_eq!((shown.door.control, shown.door.errors, shown.lost, shown.attached), (4, 1, 0, None));
+    assert_eq!((shown.pv.control, shown.pv.errors, shown.lost, shown.attached), (4, 1, 0, None));
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_control_of_bad_addresses_does_nothing() {
 }
 
 #[test]
-fn a_control_tells_the_overflow_of_the_period_it_ends() {
+fn a_control_reports_the_overflow_of_the_interval_it_ends() {
     let mem = memory();
     let mut driver = driver(&mem);
     let mut interrupting = control(&[USR | 0x0010_00C0]);
@@ -244,11 +244,11 @@ fn a_control_tells_the_overflow_of_the_period_it_ends() {
     driver.pmu.host_mut().execute(&WORK);
     // Its kick is on the way; the interval ends before it comes.
     interrupting.ireset[0] = -1500;
-    let told = driver.control(state_page(0), state_page(0), interrupting);
-    assert_eq!((told.result, told.overflow_prev), (0, 1));
+    let reported = driver.control(state_page(0), state_page(0), interrupting);
+    assert_eq!((reported.result, reported.overflow_prev), (0, 1));
     assert_eq!(state(&mem, state_page(0)).pmc[0].start as i32, -1500);
     driver.pmu.kicked();
-    assert!(!driver.pmu.take_pmi(), "told once");
+    assert!(!driver.pmu.take_pmi(), "reported once");
     driver.pmu.host_mut().execute(&WORK);
     driver.pmu.kicked();
     assert!(!driver.pmu.take_pmi(), "1000 of 1500");
@@ -356,13 +356,13 @@ fn eagain_for_an_id_that_is_gone() {
     assert_eq!(other.resume(state_page(2), second), (EAGAIN, 0));
     assert_eq!(other.resume(state_page(2), third), (0, 0));
 
-    // A switch to it ends the period of `prev` all the same.
+    // A switch to it ends the interval of `prev` all the same.
     driver.pmu.host_mut().execute(&WORK);
     assert_eq!(driver.switch(state_page(1), state_page(0), first), (EAGAIN, 0));
     driver.pmu.host_mut().execute(&WORK);
     assert_eq!(driver.pmu.snapshot().attached, None);
     assert_eq!(state(&mem, state_page(1)).pmc[0].sum, 100);
-    assert_eq!(driver.pmu.snapshot().door.retries, 5);
+    assert_eq!(driver.pmu.snapshot().pv.retries, 5);
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn refused_controls_say_why() {
     driver.pmu.host_mut().fail_loads(None);
     driver.pmu.host_mut().take(6);
     assert_eq!(driver.update_control(0, control(&[USR | 0xC0])), Err(EBUSY));
-    assert_eq!(driver.pmu.snapshot().door.errors, 6);
+    assert_eq!(driver.pmu.snapshot().pv.errors, 6);
 }
 
 #[test]
@@ -449,9 +449,9 @@ fn enosys_for_what_is_no_operation() {
     let mem = memory();
     let mut driver = driver(&mem);
     for number in [0, 7, 1 << 32 | 1, u64::MAX] {
-        assert_eq!(driver.ring(number, Page::default()).result, ENOSYS);
+        assert_eq!(driver.doorbell(number, Page::default()).result, ENOSYS);
     }
-    assert_eq!(driver.pmu.snapshot().door.unknown, 4);
+    assert_eq!(driver.pmu.snapshot().pv.unknown, 4);
 }
 
 #[test]
@@ -463,7 +463,7 @@ fn counters_that_cannot_be_loaded_are_lost_and_come_back() {
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
     driver.pmu.host_mut().execute(&WORK);
 
-    // Taken while it counts: the period is not counted for the counter that broke.
+    // Taken while it counts: the interval is not counted for the counter that broke.
     driver.pmu.host_mut().take(3);
     driver.pmu.host_mut().execute(&WORK);
     assert_eq!(driver.suspend(state_page(0)), 0);
@@ -481,7 +481,7 @@ fn counters_that_cannot_be_loaded_are_lost_and_come_back() {
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
     driver.pmu.host_mut().execute(&WORK);
 
-    // Broken and mended while nobody looked: noticed at the end of the period, loaded anew at the next resume.
+    // Broken and mended while nobody looked: noticed at the end of the interval, loaded anew at the next resume.
     driver.pmu.host_mut().take(3);
     driver.pmu.host_mut().take(0);
     assert_eq!(driver.switch(state_page(0), state_page(1), id), (0, 0));
@@ -497,14 +497,14 @@ fn counters_that_cannot_be_loaded_are_lost_and_come_back() {
 }
 
 #[test]
-fn the_guest_is_told_of_a_counter_that_stopped_while_attached() {
+fn a_counter_that_stopped_while_attached_is_reported() {
     let mem = memory();
     let table = ControlTable::new();
     let mut driver = Driver::new(vcpu(&table, 4), &mem, 0);
     let id = driver.update_control(0, control(&[USR | 0xC0, USR | 0xC2])).unwrap();
     let lost_prev = |driver: &mut Driver<'_>, number| {
         let page = Page { prev: state_page(0), next: state_page(1), next_id: id, ..Page::default() };
-        let page = driver.ring(number, Page { lost_prev: 0xFF, ..page });
+        let page = driver.doorbell(number, Page { lost_prev: 0xFF, ..page });
         (page.result, page.lost_prev)
     };
     for number in [op::SUSPEND, op::SAMPLE, op::SWITCH] {
@@ -515,7 +515,7 @@ fn the_guest_is_told_of_a_counter_that_stopped_while_attached() {
         driver.pmu.host_mut().take(3);
         driver.pmu.host_mut().take(0);
         assert_eq!(lost_prev(&mut driver, number), (0, 0b10), "operation {number}");
-        // Told once.
+        // Reported once.
         assert_eq!(driver.resume(state_page(0), id), (0, 0));
         assert_eq!(lost_prev(&mut driver, op::SUSPEND), (0, 0), "operation {number}");
     }
@@ -537,7 +537,7 @@ fn a_state_page_that_disappears_costs_only_the_guest() {
 }
 
 #[test]
-fn withdrawing_the_page_and_stopping_end_the_period() {
+fn withdrawing_the_page_and_stopping_end_the_interval() {
     let mem = memory();
     let mut driver = driver(&mem);
     let id = driver.update_control(0, control(&[USR | 0xC0])).unwrap();
@@ -577,7 +577,7 @@ fn reset_leaves_guest_memory_alone_and_keeps_totals() {
 }
 
 #[test]
-fn a_snapshot_includes_the_running_period_and_changes_nothing() {
+fn a_snapshot_includes_the_running_interval_and_changes_nothing() {
     let mem = memory();
     let mut driver = driver(&mem);
     let id = driver.update_control(0, control(&[USR | 0xC0, USR | 0xC0])).unwrap();

@@ -144,12 +144,12 @@ struct perfctr_cpu_state {
 		uint32_t id;
 		int32_t isuspend_cpu;
 	} k1;		    /* the driver's */
-	uint32_t tsc_start; /* low half of the TSC when the period began */
-	uint64_t tsc_sum;   /* TSC cycles up to the period's begin */
+	uint32_t tsc_start; /* low half of the TSC when the interval began */
+	uint64_t tsc_sum;   /* TSC cycles up to the interval's begin */
 	struct {
 		uint32_t map;	/* hardware counter number */
-		uint32_t start; /* low half of the counter when the period began */
-		uint64_t sum;	/* events up to the period's begin */
+		uint32_t start; /* low half of the counter when the interval began */
+		uint64_t sum;	/* events up to the interval's begin */
 	} pmc[PERFCTR_MAX_COUNTERS];
 };
 

@@ -14,9 +14,9 @@ pub(crate) const PAGE_SIZE: usize = 4096;
 
 /// A read-only view of a state.
 ///
-/// The kernel adds to the sums when it suspends or samples the thread; until then the running period is
+/// The kernel adds to the sums when it suspends or samples the thread; until then the running interval is
 /// `now - start`, where `now` is a counter register. [`tsc`](Self::tsc) and [`counter`](Self::counter) do that
-/// sum and mean the *calling* thread's own counters; [`sums`](Self::sums) leaves the running period out.
+/// sum and mean the *calling* thread's own counters; [`sums`](Self::sums) leaves the running interval out.
 ///
 /// Where the driver keeps a sequence count ([`extension::SEQ`]), a copy counts only if that is even and the same before
 /// and after it. Elsewhere the protocol of virtual.txt is used, with `tsc_start` in its place: this needs the TSC to be on
@@ -108,10 +108,10 @@ impl StatePage {
     /// Repeat `copy` until no switch came between. What `copy` reads is volatile, so the compiler keeps it between
     /// the two looks; the processor does not reorder loads (SDM volume 3A, 9.2.2).
     fn consistent<T>(&self, mut copy: impl FnMut() -> T) -> T {
-        let mut before = self.period();
+        let mut before = self.interval();
         loop {
             let value = copy();
-            let after = self.period();
+            let after = self.interval();
             // Odd: another CPU is in the middle of a change.
             if before == after && !(self.sequence && before & 1 == 1) {
                 return value;
@@ -121,8 +121,8 @@ impl StatePage {
         }
     }
 
-    /// What differs between two periods.
-    fn period(&self) -> u32 {
+    /// What differs between two intervals.
+    fn interval(&self) -> u32 {
         let state = self.state.as_ptr();
         // SAFETY: inside the mapping and aligned, see `state`.
         unsafe {

@@ -238,12 +238,12 @@ impl Agent {
             ToGuest::CloseOutput(stream) => {
                 self.program.iter_mut().for_each(|program| program.close_output(stream))
             }
-            ToGuest::Signal(signal) => self.tell_program(|program| program.signal(signal)),
-            ToGuest::WinSize(size) => self.tell_program(|program| program.resize(size)),
+            ToGuest::Signal(signal) => self.with_program(|program| program.signal(signal)),
+            ToGuest::WinSize(size) => self.with_program(|program| program.resize(size)),
         }
     }
 
-    fn tell_program(&mut self, act: impl FnOnce(&Program) -> io::Result<()>) {
+    fn with_program(&mut self, act: impl FnOnce(&Program) -> io::Result<()>) {
         if let Some(Err(error)) = self.program.as_ref().map(act) {
             self.send(&ToHost::Log(error.to_string()));
         }

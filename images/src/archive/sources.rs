@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_debian_12_is_told() {
+    fn a_machine_without_debian_12_gets_an_error() {
         let apt = tempfile::tempdir().unwrap();
         let error = write(&apt.path().join("derived"), apt.path()).unwrap_err().to_string();
         assert!(error.contains("Debian 12"), "{error}");

@@ -17,7 +17,7 @@ pub(crate) const CASE: Case =
     Case { name: "dump", copies: no_copies, limit: Duration::from_secs(300), guest, answer, tests };
 
 pub(super) const RUNNING: &str = "running";
-const SETTLED: &str = "settled";
+const UP_TO_DATE: &str = "up_to_date";
 
 /// What must be counted between two dumps: a fraction of a second's worth even in the slowest lab.
 pub(super) const GROWTH: u64 = 100_000;
@@ -39,13 +39,13 @@ pub(super) fn running_while_asked() -> String {
 
 /// Then nothing runs while the host looks.
 fn guest(_: &Setting) -> String {
-    format!("{}ask {SETTLED}\n", running_while_asked())
+    format!("{}ask {UP_TO_DATE}\n", running_while_asked())
 }
 
 fn answer(waiting: &Waiting<'_>) -> Result<()> {
     match waiting.question {
         RUNNING => running(waiting),
-        SETTLED => settled(waiting),
+        UP_TO_DATE => up_to_date(waiting),
         other => anyhow::bail!("nobody knows of '{other}'"),
     }
 }
@@ -129,7 +129,7 @@ fn same_name_is_refused(machine: &str) -> Result<()> {
 }
 
 /// Nothing is attached, and the totals are the sums of everything perfex has printed in this guest.
-fn settled(waiting: &Waiting<'_>) -> Result<()> {
+fn up_to_date(waiting: &Waiting<'_>) -> Result<()> {
     let dump = Dump::of(waiting.machine)?;
     for vcpu in &dump.vcpus {
         ensure!(

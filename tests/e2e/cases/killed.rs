@@ -18,7 +18,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(60);
 const LATEST_MS: u64 = 2_500;
 
 /// A K8's counter 0 is set to -256, counts instructions with an interrupt, executes a loop of 10,000 rounds, and all begins
-/// anew: writes of registers, alarms, and time in the guest.
+/// anew: writes of registers, thresholds, and time in the guest.
 const COUNTS: [u8; 41] = [
     0xB9, 0x04, 0x00, 0x01, 0xC0, // mov ecx, 0xc0010004
     0xB8, 0x00, 0xFF, 0xFF, 0xFF, // mov eax, -256

@@ -146,5 +146,5 @@ pub(super) fn refusals() -> Result<()> {
         perfvisor::run(arguments, b"", COMMAND_LIMIT)?.expect_refusal(RUN_FAILED, words)
     };
     refused(&["--pmu", "k8"], &["--source kvm", "--pmu k8"])?;
-    refused(&["--msr-door", "off"], &["--msr-door"])
+    refused(&["--pmu-registers", "off"], &["--pmu-registers"])
 }

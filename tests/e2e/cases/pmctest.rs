@@ -52,7 +52,7 @@ fn listed(arguments: &[&str]) -> String {
 
 /// The checks that are not run in such a guest, and why.
 pub(crate) fn not_run(setting: Setting) -> BTreeMap<String, String> {
-    let low_level = if setting.source == "kvm" { "registers" } else { "door" };
+    let low_level = if setting.source == "kvm" { "registers" } else { "pv" };
     let vcpus = setting.vcpus.to_string();
     let pair = |line: &str| line.split_once(": ").map(|(name, reason)| (name.to_owned(), reason.to_owned()));
     listed(&["--not-run", low_level, &vcpus]).lines().filter_map(pair).collect()

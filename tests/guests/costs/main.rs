@@ -37,7 +37,7 @@ struct Operation {
 type Run = Box<dyn FnMut(u64) -> Result<()>>;
 
 /// After so long a kernel is done with its start.
-const SETTLED: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(3);
 /// Times each pair of lengths is run.
 const REPEATED: u32 = 3;
 /// Times that preparing an operation is tried again.
@@ -93,7 +93,7 @@ fn operate_all(arguments: &[String]) -> ExitCode {
         return ExitCode::from(2);
     }
     // Kernels have things to do for some time after their start.
-    std::thread::sleep(SETTLED);
+    std::thread::sleep(QUIET);
     let mut failed = false;
     for check in accuracy::checks().into_iter().filter(|check| wanted(&check.name)) {
         failed |= check.run().is_err();

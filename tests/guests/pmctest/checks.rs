@@ -2,7 +2,6 @@
 
 pub(crate) mod calls;
 mod children;
-mod door;
 mod exact;
 mod family;
 pub(crate) mod file;
@@ -20,6 +19,7 @@ pub(crate) mod overflow;
 mod passed;
 pub(crate) mod permission;
 mod pointers;
+mod pv;
 mod reading;
 mod registers;
 mod samples;
@@ -63,7 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         global_mode::CHECKS,
         setuid::CHECKS,
         leak::CHECKS,
-        door::CHECKS,
+        pv::CHECKS,
         registers::CHECKS,
         trust_native::CHECKS,
         trust_rdpmc::CHECKS,

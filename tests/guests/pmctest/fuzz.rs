@@ -6,8 +6,8 @@
 
 mod arena;
 mod calls;
+mod ioctls;
 mod mappings;
-mod older_door;
 mod tracee;
 
 use std::env;
@@ -18,7 +18,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use libvperfctr::Vperfctr;
 
 use self::calls::Caller;
-use crate::checks::file::{no_more_than, settled_references};
+use crate::checks::file::{final_references, no_more_than};
 use crate::checks::permission::Policy;
 use crate::checks::unprivileged::{NOBODY, role_of};
 use crate::expect::equal;
@@ -42,7 +42,7 @@ pub(crate) fn run(length: Duration, seed: u64) -> bool {
         let mut log = KernelLog::begin()?;
         // Counters of kernel mode are some of what can go wrong.
         let _policy = Policy::set(2, true)?;
-        let references = settled_references()?;
+        let references = final_references()?;
         let passed = verdict("fuzz-unprivileged", &callers(length, seed));
         let passed = verdict("fuzz-nothing-left", &no_more_than(references)) && passed;
         Ok(verdict("fuzz-kernel-log", &log.is_clean()) && passed)

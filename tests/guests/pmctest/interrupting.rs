@@ -149,7 +149,7 @@ impl Interrupted {
     }
 
     /// Stop the counters and compare: every period was `period` events long, the accumulating counter of [`twice`] has
-    /// counted the same, and each overflow was told once. Gives the number of overflows.
+    /// counted the same, and each overflow was signalled once. Gives the number of overflows.
     ///
     /// Where the host counts by perf one may have come one event late: Linux does not set a counter to overflow with its
     /// next event, but with the one after it (`x86_perf_event_set_period`), should a period be interrupted one event
@@ -162,7 +162,7 @@ impl Interrupted {
         ensure!(accumulated == counted, "a-mode {accumulated}, i-mode {counted}, of the same event");
         let begun = u64::from(page.pmc[1].start.wrapping_add(period));
         let number = counted / u64::from(period);
-        // One that came with the last instruction before the stop is told behind it, where nothing can go on.
+        // One that came with the last instruction before the stop is signalled behind it, where nothing can go on.
         let after_the_stop = seen.refused.min(1);
         ensure!(
             seen == Seen { signals: number, with: [0, number, 0, 0], refused: after_the_stop, ..NOTHING },
@@ -170,15 +170,15 @@ impl Interrupted {
         );
         let late = counted.checked_sub(number * u64::from(period) + begun);
         ensure!(
-            late.is_some_and(|late| late <= most_late()),
+            late.is_some_and(|late| late <= max_late()),
             "{number} periods of {period} and {begun} events begun are not {counted}: overflows were late"
         );
         Ok(number)
     }
 }
 
-/// By how many events the host may tell an overflow late.
-fn most_late() -> u64 {
+/// By how many events the host may report an overflow late.
+fn max_late() -> u64 {
     u64::from(std::env::var_os("PMCTEST_SOURCE").is_none_or(|source| source != "module"))
 }
 

@@ -2,21 +2,22 @@
 
 use std::arch::x86_64::__cpuid;
 
-use perfctr_abi::door::{LEAF_SIGNATURE, SIGNATURE};
+use perfctr_abi::pv::{LEAF_SIGNATURE, SIGNATURE};
 
 use crate::checks;
 
 /// The two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LowLevel {
-    /// perfvisor, behind its door.
-    Door,
+    /// perfvisor, by its paravirtual interface.
+    Pv,
     /// The processor's own registers.
     Registers,
 }
 
-const NO_DOOR: &str = "there is no door; the driver counts by the processor's own registers";
-const NO_REGISTERS: &str = "the driver counts behind perfvisor's door and has no registers of its own";
+const NO_PV: &str = "there is no paravirtual interface; the driver counts by the processor's own registers";
+const NO_REGISTERS: &str =
+    "the driver counts by perfvisor's paravirtual interface and has no registers of its own";
 /// A counter of kernel mode counts what the driver does between reading it and reading the next.
 const ONE_AFTER_ANOTHER: &str = "two counters of one kernel event agree only if both start and stop at once, which registers do one \
      after another";
@@ -25,12 +26,12 @@ const READABLE: &str = "the processor's counters are read by RDPMC there, and a 
 
 /// Beginnings of names, and why they are not run with the other one.
 const BY_REGISTERS: [(&str, &str); 4] = [
-    ("door-", NO_DOOR),
+    ("pv-", NO_PV),
     ("trust-page", READABLE),
     ("samples-of-the-kernel", ONE_AFTER_ANOTHER),
     ("samples-in-the-scheduler", ONE_AFTER_ANOTHER),
 ];
-const AT_THE_DOOR: [(&str, &str); 2] = [("registers-", NO_REGISTERS), ("trust-native-", NO_REGISTERS)];
+const BY_PV: [(&str, &str); 2] = [("registers-", NO_REGISTERS), ("trust-native-", NO_REGISTERS)];
 
 /// Of guests with one CPU: they would move a thread to where it is, forbid or take away nothing, or see counters cleared
 /// because pmctest itself, as root, runs between.
@@ -50,13 +51,13 @@ impl LowLevel {
     pub(crate) fn here() -> Self {
         let leaf = __cpuid(LEAF_SIGNATURE);
         let text = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat();
-        if text == SIGNATURE { Self::Door } else { Self::Registers }
+        if text == SIGNATURE { Self::Pv } else { Self::Registers }
     }
 
-    /// `door` or `registers`.
+    /// `pv` or `registers`.
     pub(crate) fn named(word: &str) -> Option<Self> {
         match word {
-            "door" => Some(Self::Door),
+            "pv" => Some(Self::Pv),
             "registers" => Some(Self::Registers),
             _ => None,
         }
@@ -68,7 +69,7 @@ impl LowLevel {
             return Some(ONE_CPU);
         }
         let not_run: &[_] = match self {
-            Self::Door => &AT_THE_DOOR,
+            Self::Pv => &BY_PV,
             Self::Registers => &BY_REGISTERS,
         };
         not_run.iter().find(|(begin, _)| name.starts_with(begin)).map(|(_, reason)| *reason)
@@ -86,7 +87,7 @@ impl LowLevel {
 
 #[test]
 fn each_reason_is_of_a_check() {
-    let begins = BY_REGISTERS.iter().chain(&AT_THE_DOOR).map(|(begin, _)| *begin);
+    let begins = BY_REGISTERS.iter().chain(&BY_PV).map(|(begin, _)| *begin);
     for begin in begins.chain(ON_SEVERAL_CPUS) {
         assert!(checks::all().any(|check| check.name.starts_with(begin)), "{begin}");
     }

@@ -4,7 +4,7 @@
 //! pmctest [NAME]..      run the checks whose names begin with one of NAME, or all; one line each:
 //!                       `ok NAME SECONDS s`, `FAIL NAME reason` or `not run: NAME: reason`
 //! pmctest --list        their names
-//! pmctest --not-run door|registers CPUS
+//! pmctest --not-run pv|registers CPUS
 //!                       those that are not run with such a low-level driver and so many CPUs: `NAME: reason`
 //! pmctest --stress SECONDS [SEED]
 //!                       64 threads that do everything at once; the same lines, at the end
@@ -15,7 +15,7 @@
 //! PMCTEST_SOURCE=module says that perfvisor counts this guest with its own host module: then no overflow may be late.
 //!
 //! Exit status: 0 if all that were run passed, 1 if one failed, 2 if there is no such check. Needs root for the checks of the
-//! door, and a guest with a K7 or K8 PMU, or KVM's own of an AMD host, for all that count.
+//! paravirtual interface, and a guest with a K7 or K8 PMU, or KVM's own of an AMD host, for all that count.
 //!
 //! `CONFORMANCE.md` says which sentence of perfctr's documents is held by which checks.
 //!
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                 ExitCode::SUCCESS
             }
             _ => {
-                eprintln!("pmctest: --not-run door|registers CPUS");
+                eprintln!("pmctest: --not-run pv|registers CPUS");
                 ExitCode::from(2)
             }
         },
@@ -113,7 +113,7 @@ fn verdict_with(name: &str, time: &str, outcome: &Result<()>) -> bool {
 }
 
 /// A thread can be joined before it has let go of its counters. What it does with them at its switches until then would
-/// answer at the door for a check that has put its own page there.
+/// answer at the doorbell for a check that has put its own page there.
 fn threads_are_gone() -> Result<()> {
     let patience = Instant::now() + Duration::from_secs(10);
     while fs::read_dir("/proc/self/task")?.count() > 1 {

@@ -28,7 +28,7 @@ pub(crate) struct Samples {
     pub(crate) lost: u64,
 }
 
-/// [`twice`], recorded instead of told.
+/// [`twice`], recorded instead of signalled.
 pub(crate) fn sampling(event: u32, period: u32) -> Result<VperfctrControl> {
     Ok(VperfctrControl { si_signo: 0, flags: flag::SAMPLES, ..twice(event, period)? })
 }

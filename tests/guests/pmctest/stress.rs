@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::checks::file::{no_more_than, settled_references};
+use crate::checks::file::{final_references, no_more_than};
 use crate::kernel_log::KernelLog;
 use crate::memory::available_kb;
 use crate::random::Random;
@@ -91,7 +91,7 @@ fn prepare() -> Result<Begun> {
     exact(Duration::from_millis(1), 1)?;
     let log = KernelLog::begin()?;
     drop_caches()?;
-    Ok(Begun { references: settled_references()?, files: files()?, available_kb: available_kb()?, log })
+    Ok(Begun { references: final_references()?, files: files()?, available_kb: available_kb()?, log })
 }
 
 impl Begun {

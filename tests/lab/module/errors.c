@@ -114,9 +114,9 @@ void t_errors(void)
 	check("load", load(fd, 0, USR | INSNS), 0);
 	check("arm-reserved", ioctl(fd, PERFCTR_HOST_ARM, &r), -1);
 	check("arm-0", arm(fd, 0, 0), EINVAL);
-	check("arm-too-far", arm(fd, 0, PERFCTR_HOST_LONGEST_ALARM + 1), EINVAL);
+	check("arm-too-far", arm(fd, 0, PERFCTR_HOST_MAX_THRESHOLD + 1), EINVAL);
 	check("arm-no-counter", arm(fd, COUNTERS, 5), EINVAL);
-	check("arm-farthest", arm(fd, 0, PERFCTR_HOST_LONGEST_ALARM), 0);
+	check("arm-farthest", arm(fd, 0, PERFCTR_HOST_MAX_THRESHOLD), 0);
 	check("empty", load(fd, 0, 0), 0);
 	check("arm-emptied", arm(fd, 0, 5), ENOENT);
 	close(fd);

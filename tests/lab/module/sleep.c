@@ -134,8 +134,8 @@ void t_sleep(void)
 }
 
 /*
- * ACPI S3, where all registers are lost. An alarm that comes before the machine sleeps wakes nobody: it is set for
- * long after that.
+ * ACPI S3, where all registers are lost. A clock's alarm that comes before the machine sleeps wakes
+ * nobody: it is set for long after that.
  */
 void *sleep_and_wake(void *unused)
 {

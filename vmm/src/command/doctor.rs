@@ -134,9 +134,9 @@ fn source_kvm(kvm: &Kvm) -> Finding {
 fn rdpmc(kvm: &Kvm) -> Finding {
     const SUBJECT: &str = "RDPMC in guests";
     let wrong = |reads: &str| {
-        let what = format!("reads {reads}, a wrong number: 'perfvisor run' needs --msr-door off");
+        let what = format!("reads {reads}, a wrong number: 'perfvisor run' needs --pmu-registers off");
         finding(Verdict::Note, SUBJECT, what).remedy(
-            "--msr-door off leaves the paravirtual interface, which never needs RDPMC; or use a host kernel on which RDPMC \
+            "--pmu-registers off leaves the paravirtual interface, which never needs RDPMC; or use a host kernel on which RDPMC \
              faults, such as Linux 6.12",
         )
     };
@@ -149,7 +149,7 @@ fn rdpmc(kvm: &Kvm) -> Finding {
         Ok(Rdpmc::SilentZero) => wrong("0"),
         Ok(Rdpmc::Counts(_)) => wrong("KVM's own counters"),
         Err(e) => finding(Verdict::Note, SUBJECT, format!("a small test guest did not run: {e}"))
-            .remedy("run with --msr-door off: the paravirtual interface needs no RDPMC"),
+            .remedy("run with --pmu-registers off: the paravirtual interface needs no RDPMC"),
     }
 }
 

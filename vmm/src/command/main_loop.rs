@@ -41,7 +41,7 @@ pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> 
 }
 
 /// So many clients are accepted before other work of the main loop gets its turn.
-const TURN: usize = 16;
+const BUDGET: usize = 16;
 
 /// Accepts clients of the control socket.
 struct ControlSocket {
@@ -52,7 +52,7 @@ struct ControlSocket {
 
 impl MutEventSubscriber for ControlSocket {
     fn process(&mut self, _: Events, _: &mut EventOps<'_>) {
-        for _ in 0..TURN {
+        for _ in 0..BUDGET {
             match self.listener.accept() {
                 Ok((client, _)) => self.clients.add(client, &self.subject),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,

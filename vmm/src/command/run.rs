@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use images::overlay::{CopyRequest, Overlay};
 use images::regular_file::RegularFile;
 use kvm_ioctls::Kvm;
-use vpmu::{DoorParts, Host, ModelChoice, PmuConfig};
+use vpmu::{Host, ModelChoice, PmuConfig, PvParts};
 
 use super::confine::confinement;
 use super::kernel::images;
@@ -22,7 +22,7 @@ use crate::confinement::Confinement;
 use crate::control_socket::Subject;
 use crate::dump::MachineDump;
 use crate::guest_session::{Command, GuestSession, Signals};
-use crate::host::msr_door::{self, MsrDoor, Plan};
+use crate::host::pmu_registers::{self, Plan, PmuRegisters};
 use crate::host::source::Source;
 use crate::host::{kvm_vpmu, rdpmc_probe};
 use crate::machine::{Config, GuestPmu, Initrd, Machine};
@@ -66,7 +66,7 @@ fn config(options: &Run, kvm: &Kvm) -> Result<Config> {
     let (kernel, initrd) = images(options)?;
     let pmu = pmu(options, kvm)?;
     let mut cmdline = CMDLINE.to_owned();
-    if matches!(pmu, GuestPmu::Kvm(_) | GuestPmu::Virtual(PmuConfig { msr_door: true, .. })) {
+    if matches!(pmu, GuestPmu::Kvm(_) | GuestPmu::Virtual(PmuConfig { pmu_registers: true, .. })) {
         cmdline.push_str(CMDLINE_PMU);
     }
     if let Some(words) = &options.append {
@@ -87,16 +87,16 @@ pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<GuestPmu> {
     }
     let host = Host::detect();
     let model = choice.resolve(&host);
-    let Plan { msr_door, rdpmc_faults } = match model.facts().counters {
-        0 => Plan::CLOSED,
-        _ => msr_door::plan(options.msr_door, || rdpmc_probe::probe(kvm))?,
+    let Plan { pmu_registers, rdpmc_faults } = match model.facts().counters {
+        0 => Plan::OFF,
+        _ => pmu_registers::plan(options.pmu_registers, || rdpmc_probe::probe(kvm))?,
     };
     let core_khz = core_khz();
-    let door = DoorParts::ALL;
-    Ok(GuestPmu::Virtual(PmuConfig { model, host, core_khz, msr_door, rdpmc_faults, door }))
+    let pv = PvParts::ALL;
+    Ok(GuestPmu::Virtual(PmuConfig { model, host, core_khz, pmu_registers, rdpmc_faults, pv }))
 }
 
-/// KVM's own vPMU, which has neither models nor doors to choose from.
+/// KVM's own vPMU, which has neither models nor interfaces to choose from.
 fn kvms_pmu(options: &Run, choice: ModelChoice, kvm: &Kvm) -> Result<GuestPmu> {
     if choice != ModelChoice::Auto {
         bail!(
@@ -104,8 +104,8 @@ fn kvms_pmu(options: &Run, choice: ModelChoice, kvm: &Kvm) -> Result<GuestPmu> {
              another source"
         );
     }
-    if options.msr_door != MsrDoor::On {
-        bail!("--source kvm has no emulated PMU registers: leave --msr-door out");
+    if options.pmu_registers != PmuRegisters::On {
+        bail!("--source kvm has no emulated PMU registers: leave --pmu-registers out");
     }
     Ok(GuestPmu::Kvm(kvm_vpmu::probe(kvm).context("--source kvm")?))
 }

@@ -272,8 +272,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_holds_up_nobody_and_is_told_what_it_missed() {
-        let (go_on, stand_still) = mpsc::channel();
+    fn a_reader_that_stands_still_holds_up_nobody_and_learns_what_it_missed() {
+        let (release, stand_still) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut output, _) = Output::new(
             Some(Box::new(Slow(stand_still, Arc::clone(&written)))),
@@ -284,7 +284,7 @@ mod tests {
         for _ in 0..3 * WAITING / 1024 {
             output.write_all(&[b'x'; 1024]).unwrap();
         }
-        drop(go_on);
+        drop(release);
         drop(output);
         let written = written.lock().unwrap();
         assert!(written.len() < 3 * WAITING);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_end_does_not_wait_for_ever() {
-        let (_go_on, stand_still) = mpsc::channel();
+        let (_release, stand_still) = mpsc::channel();
         let (mut output, _) = Output::new(
             Some(Box::new(Slow(stand_still, Arc::default()))),
             WhenFull::Wait,
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_waits_loses_nothing() {
-        let (go_on, stand_still) = mpsc::channel();
+        let (release, stand_still) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
         let slow = Slow(stand_still, Arc::clone(&written));
         let (mut output, tail) =
@@ -333,7 +333,7 @@ mod tests {
         });
         std::thread::sleep(Duration::from_millis(50));
         assert!(!guest.is_finished(), "it did not wait");
-        drop(go_on);
+        drop(release);
         let output = guest.join().unwrap();
         tail.close();
         drop(output);
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_waits_is_let_go_at_the_end() {
-        let (_go_on, stand_still) = mpsc::channel();
+        let (_release, stand_still) = mpsc::channel();
         let (mut output, tail) = Output::new(
             Some(Box::new(Slow(stand_still, Arc::default()))),
             WhenFull::Wait,

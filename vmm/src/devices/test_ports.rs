@@ -12,7 +12,7 @@ const SIGNATURE: u16 = 0x00;
 const INTERFACES: u16 = 0x01;
 const MEMORY_SIZE: u16 = 0x03;
 const VCPUS: u16 = 0x05;
-const MOST_VCPUS: u16 = 0x0F;
+const MAX_VCPUS: u16 = 0x0F;
 /// Through these ports only, not by DMA.
 const TRADITIONAL: u32 = 1;
 
@@ -69,7 +69,7 @@ impl TestPorts {
             SIGNATURE => (u64::from(u32::from_le_bytes(*b"QEMU")), 4),
             INTERFACES => (TRADITIONAL.into(), 4),
             MEMORY_SIZE => (self.memory, 8),
-            VCPUS | MOST_VCPUS => (self.vcpus.into(), 2),
+            VCPUS | MAX_VCPUS => (self.vcpus.into(), 2),
             _ => (0, 0),
         };
         (value.to_le_bytes(), length)

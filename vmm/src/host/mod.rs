@@ -1,8 +1,8 @@
 //! What this host can do: the facts behind `perfvisor doctor` and the choice between here and the lab.
 
 pub mod kvm_vpmu;
-pub mod msr_door;
 pub(crate) mod pmu_holders;
+pub mod pmu_registers;
 pub mod rdpmc_probe;
 pub mod ring0;
 pub mod source;

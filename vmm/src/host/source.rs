@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_too_late_is_told() {
+    fn who_comes_too_late_gets_an_error() {
         for (asked, holders, name) in [
             (SourceChoice::Perf, FREE, "perf"),
             (SourceChoice::Kvm, OTHERS, "kvm"),

@@ -13,7 +13,7 @@ use crate::vcpu::kvm_pmu::KvmPmu;
 pub enum GuestPmu {
     /// None.
     None,
-    /// The engine's, behind perfvisor's doors.
+    /// The engine's, behind perfvisor's interfaces.
     Virtual(PmuConfig),
     /// KVM's own, of which the VMM sees nothing but what it asks for.
     Kvm(KvmPmu),

@@ -1,9 +1,9 @@
 //! The processor shown to the guest: what KVM supports, less every PMU that is not ours, plus that of the guest's model
-//! and the perfctr door; or with KVM's own PMU as it is.
+//! and the paravirtual interface; or with KVM's own PMU as it is.
 
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use kvm_ioctls::{Cap, Kvm};
-use vpmu::{CpuidLeaf, Host, PmuConfig, PmuCpuid, Registers, door_cpuid};
+use vpmu::{CpuidLeaf, Host, PmuConfig, PmuCpuid, Registers, pv_cpuid};
 
 use super::config::GuestPmu;
 use super::error::Error;
@@ -129,16 +129,16 @@ fn add_topology(entries: &mut Vec<kvm_cpuid_entry2>, id: u32, count: u32) {
     }
 }
 
-/// The guest's model: how it calls itself, what announces its registers if they work, and the perfctr door.
+/// The guest's model: how it calls itself, what announces its registers if they work, and the paravirtual interface.
 fn add_pmu(entries: &mut Vec<kvm_cpuid_entry2>, config: &PmuConfig, host: &Host) {
     let facts = config.model.facts();
     if let Some(identity) = config.model.identity(host) {
         identity::show(entries, &identity, facts.name);
     }
-    if config.msr_door {
+    if config.pmu_registers {
         announce_registers(entries, config.model.cpuid(*host), &facts.registers);
     }
-    for CpuidLeaf { leaf: function, eax, ebx, ecx, edx } in door_cpuid(config) {
+    for CpuidLeaf { leaf: function, eax, ebx, ecx, edx } in pv_cpuid(config) {
         entries.push(kvm_cpuid_entry2 { function, eax, ebx, ecx, edx, ..Default::default() });
     }
 }
@@ -179,7 +179,7 @@ fn id_bits(count: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{DoorParts, HostCounters, HostFamily, Model};
+    use vpmu::{HostCounters, HostFamily, Model, PvParts};
 
     const LAB: Host = Host { family: HostFamily::Zen, counters: HostCounters::AmdV2 };
 
@@ -206,9 +206,9 @@ mod tests {
         first
     }
 
-    fn with(model: Model, msr_door: bool) -> CpuId {
-        let door = DoorParts::ALL;
-        let config = PmuConfig { model, host: LAB, core_khz: 1, msr_door, rdpmc_faults: true, door };
+    fn with(model: Model, pmu_registers: bool) -> CpuId {
+        let pv = PvParts::ALL;
+        let config = PmuConfig { model, host: LAB, core_khz: 1, pmu_registers, rdpmc_faults: true, pv };
         for_vcpu(&host(), 0, 1, Shown::Virtual(&config, &LAB)).unwrap()
     }
 
@@ -226,8 +226,8 @@ mod tests {
         for model in Model::ALL {
             let cpuid = with(model, false);
             assert_no_registers(&cpuid);
-            let door = leaf(&cpuid, 0x4000_0101).unwrap();
-            assert_eq!(door.ecx, model.facts().cpu_type, "{model}");
+            let pv = leaf(&cpuid, 0x4000_0101).unwrap();
+            assert_eq!(pv.ecx, model.facts().cpu_type, "{model}");
             assert_eq!(leaf(&cpuid, KVM_FEATURES).unwrap().eax & KVM_CLOCKSOURCE, KVM_CLOCKSOURCE);
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(leaf(&cpuid, 0x8000_0001).unwrap().ecx & AMD_PERFCTR, AMD_PERFCTR);
         let one = leaf(&cpuid, 1).unwrap();
         assert_eq!((one.ecx & (PDCM | DEBUG_STORE_ECX), one.edx & DEBUG_STORE), (PDCM, 0));
-        assert!(leaf(&cpuid, 0x4000_0100).is_none(), "and no door");
+        assert!(leaf(&cpuid, 0x4000_0100).is_none(), "and no paravirtual interface");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum Error {
         most: u32,
     },
     /// Too little memory.
-    #[error("{} MiB of memory are too little: give the guest at least {} MiB", .asked >> 20, address_map::LEAST_MEMORY >> 20)]
+    #[error("{} MiB of memory are too little: give the guest at least {} MiB", .asked >> 20, address_map::MIN_MEMORY >> 20)]
     TooLittleMemory {
         /// What was asked for, in bytes.
         asked: u64,
@@ -72,7 +72,7 @@ pub enum Error {
     Rdpmc(Refusal),
     /// A vCPU did not do what it was tried with.
     #[error(
-        "a vCPU made an unexpected exit ({0}) in the trial before its boot; '--msr-door off' leaves the trial out"
+        "a vCPU made an unexpected exit ({0}) in the trial before its boot; '--pmu-registers off' leaves the trial out"
     )]
     Probe(String),
     /// The kernel cannot be loaded.
@@ -137,6 +137,6 @@ pub enum Refusal {
     Counts,
 }
 
-const REMEDIES: &str = "Choose '--msr-door off': the paravirtual interface alone, which never needs RDPMC and counts right;\n\
+const REMEDIES: &str = "Choose '--pmu-registers off': the paravirtual interface alone, which never needs RDPMC and counts right;\n\
     or a host kernel on which RDPMC faults, such as Linux 6.12; or the lab machine: 'perfvisor --lab run';\n\
-    or '--msr-door unchecked', if nothing in the guest uses RDPMC.";
+    or '--pmu-registers unchecked', if nothing in the guest uses RDPMC.";

@@ -1,21 +1,22 @@
 //! The MSRs that exit to the VMM.
 //!
 //! KVM answers the registers of performance counters itself, silently, even with its vPMU switched off; the filter
-//! wins over that. So both doors are behind the filter: the perfctr door's MSRs, and every PMU register of any family,
-//! which faults where the guest's PMU has none.
+//! wins over that. So both interfaces are behind the filter: the paravirtual interface's MSRs, and every PMU register
+//! of any family, which faults where the guest's PMU has none.
 
 use kvm_bindings::{KVM_PMU_CAP_DISABLE, kvm_enable_cap};
 use kvm_ioctls::{Cap, MsrExitReason, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd};
-use vpmu::{DOOR_MSRS, PmuConfig, Registers};
+use vpmu::{PV_MSRS, PmuConfig, Registers};
 
 use super::error::Error;
 
 /// First register and number of registers.
 type Span = (u32, u32);
 
-/// The door, and the registers of every family. Sources: Intel SDM volume 4; AMD APM volume 2 appendix A.
+/// The paravirtual interface, and the registers of every family. Sources: Intel SDM volume 4; AMD APM volume 2 appendix
+/// A.
 const RANGES: [Span; 8] = [
-    (DOOR_MSRS.start, DOOR_MSRS.end - DOOR_MSRS.start),
+    (PV_MSRS.start, PV_MSRS.end - PV_MSRS.start),
     // Intel: counters, their full-width numbers, event selects.
     (0xC1, 8),
     (0x4C1, 8),
@@ -37,7 +38,8 @@ const P5: Span = (0x11, 3);
 
 /// What exits for a guest with this PMU.
 fn ranges(pmu: Option<&PmuConfig>) -> Vec<Span> {
-    let p5 = pmu.is_some_and(|pmu| pmu.msr_door && matches!(pmu.model.facts().registers, Registers::P5(_)));
+    let p5 =
+        pmu.is_some_and(|pmu| pmu.pmu_registers && matches!(pmu.model.facts().registers, Registers::P5(_)));
     RANGES.into_iter().chain(p5.then_some(P5)).collect()
 }
 
@@ -84,17 +86,17 @@ pub(super) fn install(vm: &VmFd, pmu: Option<&PmuConfig>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{DoorParts, HostFamily, Model};
+    use vpmu::{HostFamily, Model, PvParts};
 
     fn config(model: Model) -> PmuConfig {
-        let door = DoorParts::ALL;
+        let pv = PvParts::ALL;
         PmuConfig {
             model,
             host: HostFamily::K8.processor(),
             core_khz: 1,
-            msr_door: true,
+            pmu_registers: true,
             rdpmc_faults: true,
-            door,
+            pv,
         }
     }
 
@@ -121,7 +123,7 @@ mod tests {
             assert_eq!(exits(0x11), matches!(model.facts().registers, Registers::P5(_)), "{model}");
         }
         assert!(!ranges(None).contains(&P5));
-        assert!(!ranges(Some(&PmuConfig { msr_door: false, ..config(Model::P5) })).contains(&P5));
+        assert!(!ranges(Some(&PmuConfig { pmu_registers: false, ..config(Model::P5) })).contains(&P5));
     }
 
     fn registers(model: Model) -> Vec<u32> {

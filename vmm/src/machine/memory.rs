@@ -9,7 +9,7 @@ use crate::address_map;
 
 /// Reserve `size` bytes of guest memory. Pages are taken from the host when the guest touches them.
 pub(super) fn create(size: u64) -> Result<GuestMemoryMmap, Error> {
-    if size < address_map::LEAST_MEMORY {
+    if size < address_map::MIN_MEMORY {
         return Err(Error::TooLittleMemory { asked: size });
     }
     if !size.is_multiple_of(address_map::PAGE) {
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn what_is_not_whole_pages_is_refused() {
-        assert!(matches!(create(address_map::LEAST_MEMORY + 1), Err(Error::PartialPage { .. })));
-        assert!(create(address_map::LEAST_MEMORY + address_map::PAGE).is_ok());
+        assert!(matches!(create(address_map::MIN_MEMORY + 1), Err(Error::PartialPage { .. })));
+        assert!(create(address_map::MIN_MEMORY + address_map::PAGE).is_ok());
     }
 
     #[test]

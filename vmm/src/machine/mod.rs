@@ -40,7 +40,7 @@ use cpuid::Shown;
 pub use error::{Error, Refusal};
 
 /// APIC ids are 8 bits in the tables that this machine writes, and 255 means all.
-pub const MOST_VCPUS: u8 = 254;
+pub const MAX_VCPUS: u8 = 254;
 
 /// A stop as the main loop hears of it.
 struct Reporter {
@@ -230,11 +230,11 @@ impl Drop for Machine {
 
 /// Whether the guest's PMU is one of Intel's, behind registers.
 fn shows_intel(pmu: &PmuConfig) -> bool {
-    pmu.msr_door && pmu.model.facts().identity.is_some_and(|identity| identity.vendor == b"GenuineIntel")
+    pmu.pmu_registers && pmu.model.facts().identity.is_some_and(|identity| identity.vendor == b"GenuineIntel")
 }
 
 fn check_vcpus(kvm: &Kvm, asked: u32) -> Result<u8, Error> {
-    let most = u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX).min(u32::from(MOST_VCPUS));
+    let most = u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX).min(u32::from(MAX_VCPUS));
     match u8::try_from(asked) {
         Ok(vcpus) if vcpus > 0 && asked <= most => Ok(vcpus),
         _ => Err(Error::Vcpus { asked, most }),

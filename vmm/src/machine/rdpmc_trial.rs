@@ -132,7 +132,7 @@ mod tests {
     fn a_wrong_number_is_refused_with_its_remedies() {
         for (found, reason) in [(Rdpmc::SilentZero, "reads 0"), (Rdpmc::Counts(7), "KVM's own vPMU")] {
             let refusal = found.gives_nothing_wrong().unwrap_err().to_string();
-            for word in [reason, "--msr-door off", "--msr-door unchecked", "--lab"] {
+            for word in [reason, "--pmu-registers off", "--pmu-registers unchecked", "--lab"] {
                 assert!(refusal.contains(word), "{refusal}");
             }
         }

@@ -34,7 +34,7 @@ pub trait ExitHandler {
     fn wrmsr(&mut self, index: u32, value: u64) -> Result<(), GeneralProtection>;
     /// The guest was interrupted: see whether host counters have overflowed.
     fn kicked(&mut self);
-    /// Whether [`emulated`](Self::emulated) is to be told in which mode the guest had the port or memory-mapped input or
+    /// Whether [`emulated`](Self::emulated) is to know in which mode the guest had the port or memory-mapped input or
     /// output of this exit; says so once for each. Asked after every exit, so it must be cheap.
     fn wants_mode(&mut self) -> bool;
     /// The instruction of this exit is done, and the guest had it in kernel mode or in user mode.
@@ -50,7 +50,7 @@ pub trait ExitHandler {
     }
 }
 
-/// An exit handler that can also tell what was counted.
+/// An exit handler that can also report what was counted.
 pub trait Counting: ExitHandler {
     /// The counts up to now.
     fn dump(&mut self) -> VcpuDump;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn accesses_reach_their_doors() {
+    fn accesses_reach_what_answers_them() {
         let mut log = Log::default();
         let mut data = [0; 2];
         assert_eq!(handle(VcpuExit::IoIn(0x70, &mut data), &mut log), Next::Run);

@@ -23,12 +23,12 @@ thread_local! {
 
 /// What a kicked vCPU has to do; [`answer`] has the order.
 pub(super) trait Kicked {
-    /// What it can be told.
+    /// What it can be sent.
     type Command;
     /// Forget the kicks so far.
     fn forget(&mut self);
     /// See whether host counters have overflowed, and interrupt the guest if so.
-    fn alarms(&mut self);
+    fn overflows(&mut self);
     /// The next command that waits.
     fn next(&mut self) -> Option<Self::Command>;
     /// Do it.
@@ -36,14 +36,14 @@ pub(super) trait Kicked {
 }
 
 /// Whoever kicks makes known first what for. What becomes known after it was looked for is followed by a kick that is not
-/// forgotten; if kicks were forgotten last, such a one would be, and the vCPU would run on as if it had never been. Alarms
-/// are looked at between taking a command and obeying it: so what had overflowed before a dump or the end was asked
-/// for is in it.
+/// forgotten; if kicks were forgotten last, such a one would be, and the vCPU would run on as if it had never been.
+/// Overflows are looked at between taking a command and obeying it: so what had overflowed before a dump or the end was
+/// asked for is in it.
 pub(super) fn answer(vcpu: &mut impl Kicked) {
     vcpu.forget();
     loop {
         let command = vcpu.next();
-        vcpu.alarms();
+        vcpu.overflows();
         match command {
             Some(command) => vcpu.obey(command),
             None => break,
@@ -55,7 +55,7 @@ extern "C" fn on_kick(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
     // A const-initialised Cell of a pointer needs neither allocation nor registration of a destructor, so this
     // access is async-signal-safe.
     let flag = IMMEDIATE_EXIT.with(Cell::get);
-    // SAFETY: non-null only between `enrol` and the drop of its guard, while the kvm_run page is mapped; the
+    // SAFETY: non-null only between `kickable` and the drop of its guard, while the kvm_run page is mapped; the
     // handler runs on the very thread that set it.
     if let Some(flag) = unsafe { flag.as_ref() } {
         flag.store(1, Ordering::Relaxed);
@@ -63,9 +63,9 @@ extern "C" fn on_kick(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_v
 }
 
 /// Makes this thread kickable for as long as it lives.
-pub(super) struct Enrolled<'a>(&'a AtomicU8);
+pub(super) struct KickGuard<'a>(&'a AtomicU8);
 
-impl<'a> Enrolled<'a> {
+impl<'a> KickGuard<'a> {
     /// The calling thread, whose KVM_RUN looks at `flag`.
     pub(super) fn with(flag: &'a AtomicU8) -> Self {
         IMMEDIATE_EXIT.with(|cell| cell.set(flag));
@@ -78,7 +78,7 @@ impl<'a> Enrolled<'a> {
     }
 }
 
-impl Drop for Enrolled<'_> {
+impl Drop for KickGuard<'_> {
     fn drop(&mut self) {
         IMMEDIATE_EXIT.with(|cell| cell.set(ptr::null()));
     }
@@ -99,13 +99,13 @@ pub(super) fn install_handler() {
     });
 }
 
-/// Enrol the calling thread, which runs `fd` and keeps it alive for `'a`.
-pub(super) fn enrol<'a>(fd: &mut VcpuFd) -> Enrolled<'a> {
+/// Make the calling thread kickable, which runs `fd` and keeps it alive for `'a`.
+pub(super) fn kickable<'a>(fd: &mut VcpuFd) -> KickGuard<'a> {
     let flag: *mut u8 = &raw mut fd.get_kvm_run().immediate_exit;
     // SAFETY: the byte lies in the mapped kvm_run page, which lives as long as `fd`, and AtomicU8 has its layout.
     // The kernel only reads it.
     let flag: &'a AtomicU8 = unsafe { AtomicU8::from_ptr(flag) };
-    Enrolled::with(flag)
+    KickGuard::with(flag)
 }
 
 /// Kick the thread `tid` of this process.
@@ -122,26 +122,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_signals_reach_the_thread_that_is_enrolled_and_harm_no_other() {
+    fn both_signals_reach_the_thread_with_a_guard_and_harm_no_other() {
         install_handler();
         let flag = AtomicU8::new(0);
-        let tell = |signal| {
+        let send = |signal| {
             // SAFETY: to this very thread, with a handler for it.
             assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), signal) }, 0);
         };
-        let enrolled = Enrolled::with(&flag);
+        let guard = KickGuard::with(&flag);
         for signal in [kick_signal::number(), libc::SIGIO] {
-            tell(signal);
+            send(signal);
             assert_eq!(flag.load(Ordering::SeqCst), 1);
-            enrolled.forget();
+            guard.forget();
             assert_eq!(flag.load(Ordering::SeqCst), 0);
         }
         kick(rustix::thread::gettid().as_raw_nonzero().get());
         assert_eq!(flag.load(Ordering::SeqCst), 1);
-        enrolled.forget();
-        drop(enrolled);
+        guard.forget();
+        drop(guard);
         for signal in [kick_signal::number(), libc::SIGIO] {
-            tell(signal);
+            send(signal);
         }
         assert_eq!(flag.load(Ordering::SeqCst), 0);
     }

@@ -145,7 +145,8 @@ impl Lvtpc {
         Ok(outcome)
     }
 
-    /// Deliver one of this vector, which the guest chose at the perfctr door: its own counters' LVTPC does not matter.
+    /// Deliver one of this vector, which the guest chose at the paravirtual interface: its own counters' LVTPC does not
+    /// matter.
     ///
     /// # Errors
     /// As for [`deliver`](Self::deliver).

@@ -65,7 +65,7 @@ impl Vcpu {
         let thread = std::thread::Builder::new().name(format!("vcpu{index}")).spawn(move || {
             let mut fd = fd;
             // Before anybody can know whom to kick: a kick that came earlier would be lost.
-            let kicks = kick::enrol(&mut fd);
+            let kicks = kick::kickable(&mut fd);
             // The receiver waits below; it cannot be gone.
             let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero().get());
             let report = Reporting::new(index, report);
@@ -84,7 +84,7 @@ impl Vcpu {
 
     /// End the thread and get its final counts; `None` if it panicked.
     pub fn end(self) -> Option<VcpuDump> {
-        self.remote.tell(Command::End);
+        self.remote.send(Command::End);
         self.thread.join().ok()
     }
 }

@@ -1,4 +1,4 @@
-//! The protocol of kicks, commands and alarms, in every order that threads can make of it.
+//! The protocol of kicks, commands and overflows, in every order that threads can make of it.
 //!
 //! The order under test is the product's own ([`kick::answer`]); around it are models of what it stands on: a signal
 //! (its handler runs on the vCPU's thread between any two of its steps, and ends KVM_RUN), `immediate_exit`, the channel,
@@ -58,7 +58,7 @@ impl Shared {
         self.interrupted.notify_one();
     }
 
-    fn tell(&self, command: Command) {
+    fn send(&self, command: Command) {
         self.commands.lock().unwrap().push_back(command);
         self.arrived.notify_one();
         self.kick();
@@ -72,7 +72,7 @@ impl Shared {
 
     fn dump(&self) {
         let before = *self.dumps.lock().unwrap();
-        self.tell(Command::Dump);
+        self.send(Command::Dump);
         let mut dumps = self.dumps.lock().unwrap();
         while *dumps == before {
             dumps = self.dumped.wait(dumps).unwrap();
@@ -128,7 +128,7 @@ impl Kicked for Vcpu {
         self.shared.immediate_exit.store(false, SeqCst);
     }
 
-    fn alarms(&mut self) {
+    fn overflows(&mut self) {
         if std::mem::take(&mut *self.shared.overflow.lock().unwrap()) {
             self.shared.interrupts.fetch_add(1, SeqCst);
         }
@@ -165,7 +165,7 @@ fn dump_of_a_running_vcpu(answer: fn(&mut Vcpu)) {
         let vcpu = Vcpu::spawn(&shared, true, answer);
         shared.dump();
         shared.dump();
-        shared.tell(Command::End);
+        shared.send(Command::End);
         vcpu.join().unwrap();
     });
 }
@@ -186,7 +186,7 @@ fn overflow_against_dump(answer: fn(&mut Vcpu)) {
         };
         shared.dump();
         perf.join().unwrap();
-        shared.tell(Command::End);
+        shared.send(Command::End);
         vcpu.join().unwrap();
         assert_eq!(shared.interrupts.load(SeqCst), 1, "neither lost nor doubled");
     });
@@ -203,7 +203,7 @@ fn an_overflow_and_the_end_meet() {
         let shared = Shared::new();
         let vcpu = Vcpu::spawn(&shared, true, kick::answer);
         shared.overflows();
-        shared.tell(Command::End);
+        shared.send(Command::End);
         vcpu.join().unwrap();
         assert_eq!(shared.interrupts.load(SeqCst), 1, "neither lost nor doubled");
     });
@@ -218,9 +218,9 @@ fn a_dump_and_the_start_meet() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.dump())
         };
-        shared.tell(Command::Run);
+        shared.send(Command::Run);
         other.join().unwrap();
-        shared.tell(Command::End);
+        shared.send(Command::End);
         vcpu.join().unwrap();
     });
 }
@@ -244,9 +244,9 @@ fn forgetting_after_commands_is_found_out() {
 
 #[test]
 #[should_panic = "neither lost nor doubled"]
-fn forgetting_after_alarms_is_found_out() {
+fn forgetting_after_overflows_is_found_out() {
     overflow_against_dump(|vcpu| {
-        vcpu.alarms();
+        vcpu.overflows();
         vcpu.forget();
         obey_all(vcpu);
     });
@@ -254,10 +254,10 @@ fn forgetting_after_alarms_is_found_out() {
 
 #[test]
 #[should_panic = "neither lost nor doubled"]
-fn an_alarm_looked_at_only_before_commands_is_found_out() {
+fn an_overflow_looked_at_only_before_commands_is_found_out() {
     overflow_against_dump(|vcpu| {
         vcpu.forget();
-        vcpu.alarms();
+        vcpu.overflows();
         obey_all(vcpu);
     });
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use super::kick;
 use crate::dump::VcpuDump;
 
-/// What a vCPU can be told.
+/// What a vCPU can be sent.
 #[derive(Debug)]
 pub(super) enum Command {
     Run,
@@ -26,8 +26,8 @@ impl Remote {
         Self { commands, tid }
     }
 
-    pub(super) fn tell(&self, command: Command) {
-        // An ended vCPU needs no telling.
+    pub(super) fn send(&self, command: Command) {
+        // An ended vCPU needs no command.
         if self.commands.send(command).is_ok() {
             kick::kick(self.tid);
         }
@@ -35,13 +35,13 @@ impl Remote {
 
     /// Start, or go on.
     pub fn run(&self) {
-        self.tell(Command::Run);
+        self.send(Command::Run);
     }
 
     /// Ask for the counts; they come over the channel, which closes without them if the vCPU has ended.
     pub fn dump(&self) -> Receiver<VcpuDump> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.tell(Command::Dump(sender));
+        self.send(Command::Dump(sender));
         receiver
     }
 }

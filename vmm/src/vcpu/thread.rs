@@ -13,7 +13,7 @@ use crate::devices::stop::Stop;
 use crate::dump::{KvmCounters, VcpuDump};
 use crate::say::say_at_once;
 
-/// Told when a vCPU finds that the machine must stop.
+/// Notified when a vCPU finds that the machine must stop.
 pub trait Report: Send {
     /// `index` found `stop`.
     fn stopped(&self, index: u8, stop: Stop);
@@ -121,7 +121,7 @@ pub(super) struct Thread<'a, D, R: Report> {
     handler: D,
     commands: Receiver<Command>,
     report: Reporting<R>,
-    kicks: kick::Enrolled<'a>,
+    kicks: kick::KickGuard<'a>,
     state: State,
 }
 
@@ -130,7 +130,7 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
         handler: D,
         commands: Receiver<Command>,
         report: Reporting<R>,
-        kicks: kick::Enrolled<'a>,
+        kicks: kick::KickGuard<'a>,
     ) -> Self {
         Self { handler, commands, report, kicks, state: State::Paused }
     }
@@ -152,7 +152,7 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
     fn run(&mut self, processor: &mut impl Processor) {
         if self.handler.must_wait() {
             // Whoever asks for counts, or for the end, does not wait for that reader too.
-            return kick::answer(&mut Turn { thread: self, processor });
+            return kick::answer(&mut KickContext { thread: self, processor });
         }
         match processor.enter() {
             Ok(VcpuExit::Shutdown) => {
@@ -169,7 +169,7 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
                 }
                 Next::Stop(stop) => self.stop(stop),
             },
-            Err(e) if e.errno() == libc::EINTR => kick::answer(&mut Turn { thread: self, processor }),
+            Err(e) if e.errno() == libc::EINTR => kick::answer(&mut KickContext { thread: self, processor }),
             // A vCPU that was just reset by another one.
             Err(e) if e.errno() == libc::EAGAIN => {}
             Err(e) => self.stop(Stop::Failed(format!("KVM_RUN: {e}"))),
@@ -217,19 +217,19 @@ impl<'a, D: Counting, R: Report> Thread<'a, D, R> {
 }
 
 /// A kicked thread.
-struct Turn<'t, 'a, D, R: Report, P> {
+struct KickContext<'t, 'a, D, R: Report, P> {
     thread: &'t mut Thread<'a, D, R>,
     processor: &'t mut P,
 }
 
-impl<D: Counting, R: Report, P: Processor> Kicked for Turn<'_, '_, D, R, P> {
+impl<D: Counting, R: Report, P: Processor> Kicked for KickContext<'_, '_, D, R, P> {
     type Command = Command;
 
     fn forget(&mut self) {
         self.thread.kicks.forget();
     }
 
-    fn alarms(&mut self) {
+    fn overflows(&mut self) {
         self.thread.handler.kicked();
         self.thread.interrupt(self.processor);
     }

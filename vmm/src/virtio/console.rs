@@ -44,7 +44,7 @@ pub trait PortBackend {
 }
 
 /// So many buffers are handled before other work of the event loop gets its turn.
-const TURN: usize = QUEUE_SIZE as usize;
+const BUDGET: usize = QUEUE_SIZE as usize;
 
 /// The device's half on the event loop.
 ///
@@ -161,7 +161,7 @@ impl<B: PortBackend> SessionConsole<B> {
         if !usable(queue, memory)? {
             return Ok(());
         }
-        while *used < TURN {
+        while *used < BUDGET {
             let taken = match index {
                 CONTROL_TX => {
                     let open = self.control.is_open();

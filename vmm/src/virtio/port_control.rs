@@ -56,11 +56,11 @@ impl Control {
         };
         let (id, event) = (u32::from_le_bytes([i0, i1, i2, i3]), u16::from_le_bytes([e0, e1]));
         match (event, u16::from_le_bytes([v0, v1])) {
-            (DEVICE_READY, 1) => self.tell(PORT_ADD, 1, &[]),
+            (DEVICE_READY, 1) => self.send(PORT_ADD, 1, &[]),
             (PORT_READY, 1) if id == PORT => {
-                self.tell(PORT_NAME_EVENT, 1, PORT_NAME.as_bytes());
+                self.send(PORT_NAME_EVENT, 1, PORT_NAME.as_bytes());
                 // Our side is always open.
-                self.tell(PORT_OPEN, 1, &[]);
+                self.send(PORT_OPEN, 1, &[]);
             }
             (PORT_OPEN, value) if id == PORT => self.open = value != 0,
             _ => {}
@@ -71,7 +71,7 @@ impl Control {
         Ok(())
     }
 
-    fn tell(&mut self, event: u16, value: u16, rest: &[u8]) {
+    fn send(&mut self, event: u16, value: u16, rest: &[u8]) {
         let mut message = Vec::with_capacity(MESSAGE_LEN + rest.len());
         message.extend(PORT.to_le_bytes());
         message.extend(event.to_le_bytes());
@@ -94,13 +94,13 @@ mod tests {
         let mut control = Control::default();
         control.handle(&message(u32::MAX, DEVICE_READY, 1)).unwrap();
         control.handle(&message(PORT, PORT_READY, 1)).unwrap();
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         while let Some(message) = control.next_message() {
-            told.push(message.to_vec());
+            sent.push(message.to_vec());
             control.message_sent();
         }
         let name = [&message(PORT, PORT_NAME_EVENT, 1)[..], PORT_NAME.as_bytes()].concat();
-        assert_eq!(told, [message(PORT, PORT_ADD, 1), name, message(PORT, PORT_OPEN, 1)]);
+        assert_eq!(sent, [message(PORT, PORT_ADD, 1), name, message(PORT, PORT_OPEN, 1)]);
         assert!(!control.is_open());
         control.handle(&message(PORT, PORT_OPEN, 1)).unwrap();
         assert!(control.is_open());

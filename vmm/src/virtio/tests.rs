@@ -199,9 +199,9 @@ fn refuses_features_it_does_not_have() {
 fn a_port_appears_and_carries_bytes() {
     let mut driver = Driver::new();
     driver.open_port();
-    let told = driver.take_used(CONTROL_RX);
-    assert_eq!(told.len(), 3);
-    assert_eq!(&told[1][8..], PORT_NAME.as_bytes());
+    let sent = driver.take_used(CONTROL_RX);
+    assert_eq!(sent.len(), 3);
+    assert_eq!(&sent[1][8..], PORT_NAME.as_bytes());
     assert_eq!(driver.console.backend().log, ["closed", "opened"], "the first reset counts as a close");
     assert_eq!(driver.read(register::VIRTIO_MMIO_INTERRUPT_STATUS), 1);
     driver.write(register::VIRTIO_MMIO_INTERRUPT_ACK, 1);
@@ -285,7 +285,7 @@ fn what_cannot_be_asks_for_a_reset() {
 
 /// A driver that does nothing but break the device and reset it, and toggle its port.
 #[test]
-fn a_driver_that_resets_in_a_loop_is_not_told_of_each_time() {
+fn a_driver_that_resets_in_a_loop_is_not_reported_each_time() {
     let mut driver = Driver::new();
     for _ in 0..2000 {
         driver.set_up();
@@ -305,7 +305,7 @@ fn a_driver_that_resets_in_a_loop_is_not_told_of_each_time() {
 }
 
 #[test]
-fn the_event_loop_is_told() {
+fn the_event_loop_is_notified() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let ready = |driver: &Driver| {
         let fd = driver.console.as_fd();

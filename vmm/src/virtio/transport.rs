@@ -252,7 +252,7 @@ impl MmioTransport {
         }
     }
 
-    /// Tells the driver that buffers were used.
+    /// Notifies the driver that buffers were used.
     pub(super) fn interrupt_used(&self) {
         self.interrupt(register::VIRTIO_MMIO_INT_VRING);
     }

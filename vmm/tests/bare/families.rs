@@ -2,7 +2,7 @@
 //! counters hold.
 
 use libtest_mimic::Trial;
-use perfctr_abi::door;
+use perfctr_abi::pv;
 use vpmu::{CounterWrite, Enable, Host, Model, PmuConfig, Registers};
 
 use crate::counting;
@@ -13,7 +13,7 @@ use crate::running::{pmu, run_programs};
 use crate::script::Script;
 use crate::sources::StepPmu;
 
-pub(crate) const RDPMC: u32 = door::MSR_BASE + door::MSR_RDPMC;
+pub(crate) const RDPMC: u32 = pv::MSR_BASE + pv::MSR_RDPMC;
 
 /// What is tested of each model.
 type Aspect = (&'static str, fn(Model));
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("others_fault", others_fault),
         ("cpuid", says_what_it_is),
         ("counts", counting::counts),
-        ("without_msr_door", without_msr_door),
+        ("without_pmu_registers", without_pmu_registers),
     ];
     let of = |(name, test): Aspect| {
         Model::ALL.map(|model| {
@@ -175,8 +175,8 @@ fn others_fault(model: Model) {
         Registers::P4(_) => general = 0..18,
         Registers::P5(_) | Registers::None => {}
     }
-    for number in 0..door::RDPMC_COUNT + door::RDPMC_FIXED_COUNT {
-        let exists = match number.checked_sub(door::RDPMC_COUNT) {
+    for number in 0..pv::RDPMC_COUNT + pv::RDPMC_FIXED_COUNT {
+        let exists = match number.checked_sub(pv::RDPMC_COUNT) {
             Some(number) => number < fixed,
             None => general.contains(&number),
         };
@@ -190,8 +190,8 @@ fn others_fault(model: Model) {
     }
     let dump = check(pmu(model), &script);
     let pmu = dump.pmu.unwrap();
-    // Writes to the stand-ins of RDPMC are the perfctr door's affair.
-    let writes = u64::from(door::RDPMC_COUNT + door::RDPMC_FIXED_COUNT);
+    // Writes to the stand-ins of RDPMC are the paravirtual interface's affair.
+    let writes = u64::from(pv::RDPMC_COUNT + pv::RDPMC_FIXED_COUNT);
     assert_eq!(
         pmu.registers.faults,
         script.faulting() as u64 - writes,
@@ -208,12 +208,12 @@ fn cpuid(script: &mut Script, leaf: u32, value: [u32; 4], of: [u32; 4]) {
 
 const ALL: [u32; 4] = [u32::MAX; 4];
 
-/// What the perfctr door says of the counters.
-fn door_counters(script: &mut Script, model: Model, flags: u32) {
+/// What the paravirtual interface says of the counters.
+fn pv_counters(script: &mut Script, model: Model, flags: u32) {
     let (facts, pmu) = (model.facts(), pmu(model));
     let fixed = model.cpuid(pmu.host).architectural.map_or(0, |leaf| leaf[3] & 0x1F);
-    let flags = flags | door::COUNTERS_CONTROL | door::COUNTERS_VECTOR | door::COUNTERS_ATTENTION;
-    cpuid(script, door::LEAF_COUNTERS, [facts.counters | fixed << 8, facts.width, pmu.core_khz, flags], ALL);
+    let flags = flags | pv::COUNTERS_CONTROL | pv::COUNTERS_VECTOR | pv::COUNTERS_ATTENTION;
+    cpuid(script, pv::LEAF_COUNTERS, [facts.counters | fixed << 8, facts.width, pmu.core_khz, flags], ALL);
 }
 
 fn says_what_it_is(model: Model) {
@@ -241,25 +241,25 @@ fn says_what_it_is(model: Model) {
     if let Some(ebx) = leaves.perfmon_v2 {
         cpuid(&mut script, 0x8000_0022, [1, ebx, 0, 0], ALL);
     }
-    door_counters(&mut script, model, door::COUNTERS_RDPMC_WINDOW);
-    let interface = [door::VERSION, door::MSR_BASE, facts.cpu_type, facts.features];
-    cpuid(&mut script, door::LEAF_INTERFACE, interface, ALL);
+    pv_counters(&mut script, model, pv::COUNTERS_RDPMC_WINDOW);
+    let interface = [pv::VERSION, pv::MSR_BASE, facts.cpu_type, facts.features];
+    cpuid(&mut script, pv::LEAF_INTERFACE, interface, ALL);
     check(pmu(model), &script);
 }
 
-/// Nothing but the perfctr door is there.
-fn without_msr_door(model: Model) {
+/// Nothing but the paravirtual interface is there.
+fn without_pmu_registers(model: Model) {
     let mut script = Script::default();
     for msr in numbers() {
         script.faults(Step::ReadMsr(msr));
         script.faults(Step::WriteMsr(msr, 0));
     }
-    for number in 0..door::RDPMC_COUNT + door::RDPMC_FIXED_COUNT {
+    for number in 0..pv::RDPMC_COUNT + pv::RDPMC_FIXED_COUNT {
         script.faults(Step::ReadMsr(RDPMC + number));
     }
     cpuid(&mut script, 0xA, [0; 4], ALL);
     cpuid(&mut script, 1, [0; 4], [0, 0, 1 << 15, 0]);
     cpuid(&mut script, 0x8000_0001, [0; 4], [0, 0, 1 << 23 | 1 << 24 | 1 << 27 | 1 << 28, 0]);
-    door_counters(&mut script, model, 0);
-    check(PmuConfig { msr_door: false, ..pmu(model) }, &script);
+    pv_counters(&mut script, model, 0);
+    check(PmuConfig { pmu_registers: false, ..pmu(model) }, &script);
 }

@@ -1,6 +1,6 @@
 //! A guest that executes scripts of register and memory accesses and tells the results over its serial port.
 
-use crate::guest_code::{MOST_VCPUS, code};
+use crate::guest_code::{MAX_VCPUS, code};
 
 /// One step of a script.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +108,8 @@ pub(crate) fn image(script: &[Step]) -> Vec<u8> {
 
 /// The same with a program for each vCPU; those after the first have to be woken.
 pub(crate) fn image_of(programs: &[Program]) -> Vec<u8> {
-    assert!(programs.len() <= MOST_VCPUS);
-    let mut table = [0u64; 1 + 2 * MOST_VCPUS];
+    assert!(programs.len() <= MAX_VCPUS);
+    let mut table = [0u64; 1 + 2 * MAX_VCPUS];
     table[0] = programs.len() as u64;
     let mut scripts = Vec::new();
     let mut end = table.len() as u64 * 8;

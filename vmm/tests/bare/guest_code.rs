@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 /// Most vCPUs that can have a script.
-pub(crate) const MOST_VCPUS: usize = 4;
+pub(crate) const MAX_VCPUS: usize = 4;
 /// The blocks: NMIs handled, fixed interrupts handled, ends of the results (main, handler), the handler's script;
 /// then the stack.
 const BLOCKS: u64 = 0x40_0000;

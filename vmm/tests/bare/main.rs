@@ -8,7 +8,7 @@
 //! | `family_` | registers, CPUID, counting and overflow of every model | a source that counts its readings, or the clock |
 //! | `smp_` | counters and overflow interrupts of several vCPUs | the clock |
 //! | `exact_` | counts and overflows of every model, to the instruction | perf; in the lab machine |
-//! | `door_`, `rdpmc_`, `lvtpc_` | the perfctr door, RDPMC, the delivery of overflow interrupts | none |
+//! | `pv_`, `rdpmc_`, `lvtpc_` | the paravirtual interface, RDPMC, the delivery of overflow interrupts | none |
 //! | `machine_`, `kernel_`, `run_command_` | the machine itself, kernels that are not Linux, the command line | none |
 //! | `hostile_` | signals and dumps beside guests and clients that mean harm | none |
 
@@ -19,7 +19,6 @@ use libtest_mimic::Trial;
 mod apic_guest;
 mod counting;
 mod described;
-mod door;
 mod exact;
 mod families;
 mod guest;
@@ -30,6 +29,7 @@ mod lvtpc;
 mod machine;
 mod overflow;
 mod programming;
+mod pv;
 mod rdpmc_probe;
 mod run_command;
 mod running;
@@ -46,7 +46,7 @@ fn main() -> std::process::ExitCode {
         println!("not run: bare-metal guests: /dev/kvm cannot be used here ({e})");
         return libtest_mimic::run(&arguments, Vec::new()).exit_code();
     }
-    let mut trials = door::trials();
+    let mut trials = pv::trials();
     trials.extend(exact::trials(arguments.list));
     trials.extend(families::trials());
     trials.extend(lvtpc::trials());

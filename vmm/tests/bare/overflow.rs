@@ -106,7 +106,7 @@ pub(crate) fn period(counter: &Counter) -> u64 {
 fn each(model: Model) {
     const ROUNDS: u64 = 4;
     let list: Vec<Counter> = interrupting(model).collect();
-    let (mut main, mut handlers, mut told) = (apic(NMI).to_vec(), Vec::new(), 0);
+    let (mut main, mut handlers, mut signalled) = (apic(NMI).to_vec(), Vec::new(), 0);
     for counter in &list {
         let period = period(counter);
         for (lvtpc, counts) in [(NMI, nmis(0)), (VECTOR, vectors(0))] {
@@ -121,13 +121,13 @@ fn each(model: Model) {
             main.extend(&counter.off);
             main.push(Step::Await(counts, ROUNDS));
             handlers.push(handler(counter, period, lvtpc));
-            told += ROUNDS;
+            signalled += ROUNDS;
         }
     }
     let program = Program { main, handlers };
     let (results, dumps) = run_programs(pmu(model), from_ref(&program), |_| StepPmu::default(), |_| None);
     assert!(!results[0].main.contains(&Given::Fault), "{model}");
-    assert_eq!(pmis(&dumps[0]), told, "{model}");
+    assert_eq!(pmis(&dumps[0]), signalled, "{model}");
     let mut handled = &results[0].handler[..];
     for (i, handler) in program.handlers.iter().enumerate() {
         let lvtpc = if i % 2 == 0 { NMI } else { VECTOR };
@@ -173,8 +173,8 @@ fn as_lvtpc_says(model: Model) {
         let status = given[given.len() - 1 - counter.off.len()].value();
         assert_eq!(status & bit, bit, "{model} LVTPC {lvtpc:#x}: the status");
     }
-    let told = OVERFLOWS * wanted.len() as u64;
-    assert_eq!(pmis(&dumps[0]), told, "{model}: each was told to the local APIC");
+    let signalled = OVERFLOWS * wanted.len() as u64;
+    assert_eq!(pmis(&dumps[0]), signalled, "{model}: each reached the local APIC");
 }
 
 /// How a guest waits until memory at an address holds so much.

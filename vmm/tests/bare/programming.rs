@@ -18,7 +18,7 @@ pub(crate) const P4_OVF: u64 = 1 << 31;
 pub(crate) struct Counter {
     pub(crate) msr: u32,
     pub(crate) width: u32,
-    /// Its offset among the door's registers that stand in for RDPMC.
+    /// Its offset among the paravirtual interface's registers that stand in for RDPMC.
     pub(crate) rdpmc: Option<u32>,
     /// Have it count an event at CPL 0 that hosts of these tests have; with an interrupt.
     pub(crate) on: Vec<Step>,
@@ -162,7 +162,7 @@ fn fixed(p6: &P6Registers) -> Vec<Counter> {
         Counter {
             msr: fixed.counter.base + i,
             width: fixed.width,
-            rdpmc: Some(perfctr_abi::door::MSR_RDPMC_FIXED - perfctr_abi::door::MSR_RDPMC + i),
+            rdpmc: Some(perfctr_abi::pv::MSR_RDPMC_FIXED - perfctr_abi::pv::MSR_RDPMC + i),
             on: on(0b0001),
             on_int: on(0b1001),
             off: vec![

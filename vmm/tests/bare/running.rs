@@ -12,7 +12,7 @@ use perfvisor::dump::VcpuDump;
 use perfvisor::machine::{Config, GuestPmu, Initrd, Machine, Module};
 use vpmu::module::ModulePmu;
 use vpmu::perf::PerfPmu;
-use vpmu::{DoorParts, HostFamily, HostPmu, Model, PmuConfig};
+use vpmu::{HostFamily, HostPmu, Model, PmuConfig, PvParts};
 
 use crate::guest::{Given, Program, Results, Step, image, image_of, results};
 
@@ -40,15 +40,15 @@ pub(crate) struct Ran {
     pub(crate) dumps: Vec<VcpuDump>,
 }
 
-/// The PMU of the machines below, with both doors.
+/// The PMU of the machines below, with both interfaces.
 pub(crate) fn pmu(model: Model) -> PmuConfig {
     PmuConfig {
         model,
         host: HostFamily::Zen2.processor(),
         core_khz: 1_000_000,
-        msr_door: true,
+        pmu_registers: true,
         rdpmc_faults: true,
-        door: DoorParts::ALL,
+        pv: PvParts::ALL,
     }
 }
 

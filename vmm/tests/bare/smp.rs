@@ -99,13 +99,13 @@ fn each_its_own(model: Model) {
         let handled = results.main[results.main.len() - 1].value();
         let steps = programs[cpu].handlers[0].len();
         assert_eq!(results.handler.len(), handled as usize * steps, "{model} vCPU {cpu}");
-        let (least, told) = match cpu {
+        let (least, signalled) = match cpu {
             MASKED_ONE => (0, 1),
             3 => (0, 0),
             _ => (8 + cpu as u64, handled),
         };
         assert!(handled >= least && (least > 0 || handled == 0), "{model} vCPU {cpu}: {handled}");
-        assert_eq!(pmis(dump), told, "{model} vCPU {cpu}");
+        assert_eq!(pmis(dump), signalled, "{model} vCPU {cpu}");
         if cpu == MASKED_ONE
             && let Some((_, bit)) = counter.overflow.read()
         {

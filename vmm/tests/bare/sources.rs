@@ -10,7 +10,7 @@ use vpmu::{HostEvent, HostPmu, LoadError};
 const SLOTS: usize = 16;
 
 /// Every slot counts [`STEP`](Self::STEP) more each time it is read, at whatever privilege level its event is for as long
-/// as that includes the kernel's. It has no alarms: overflows are found when registers are read.
+/// as that includes the kernel's. It has no thresholds: overflows are found when registers are read.
 #[derive(Default)]
 pub(crate) struct StepPmu {
     slots: [Cell<Option<(HostEvent, u64)>>; SLOTS],
@@ -54,7 +54,7 @@ impl HostPmu for StepPmu {
     }
 }
 
-/// Every slot counts the nanoseconds since it was loaded. Its alarms are timers that signal the vCPU's thread.
+/// Every slot counts the nanoseconds since it was loaded. Its thresholds are timers that signal the vCPU's thread.
 #[derive(Default)]
 pub(crate) struct ClockPmu {
     slots: [Option<Running>; SLOTS],
@@ -62,7 +62,7 @@ pub(crate) struct ClockPmu {
 
 struct Running {
     since: Instant,
-    alarm: Timer,
+    threshold: Timer,
 }
 
 impl HostPmu for ClockPmu {
@@ -75,7 +75,7 @@ impl HostPmu for ClockPmu {
     }
 
     fn load(&mut self, slot: usize, _event: HostEvent) -> Result<(), LoadError> {
-        self.slots[slot] = Some(Running { since: Instant::now(), alarm: Timer::of_this_thread()? });
+        self.slots[slot] = Some(Running { since: Instant::now(), threshold: Timer::of_this_thread()? });
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl HostPmu for ClockPmu {
 
     fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError> {
         let running = self.slots[slot].as_ref().ok_or(LoadError::Unsupported)?;
-        Ok(running.alarm.set(after)?)
+        Ok(running.threshold.set(after)?)
     }
 
     fn now(&self, slot: usize) -> Option<u64> {

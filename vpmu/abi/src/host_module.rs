@@ -12,8 +12,8 @@ pub const DEVICE: &str = "/dev/perfctr-host";
 pub const VERSION: u32 = 2;
 /// Places for counters in a [`State`].
 pub const MAX_COUNTERS: usize = 16;
-/// The longest distance of an alarm, in events; that of a counter that was just loaded.
-pub const LONGEST_ALARM: u64 = 1 << 40;
+/// The largest overflow threshold, in events; that of a counter that was just loaded.
+pub const MAX_THRESHOLD: u64 = 1 << 40;
 
 /// In [`Info::flags`]: instructions that KVM executes in the guest's place count, but for accesses to MSRs that the VMM
 /// answers.
@@ -27,7 +27,7 @@ pub const INFO: u32 = number(READ, 16, size_of::<Info>());
 pub const ATTACH: u32 = number(WRITE, 17, size_of::<Attach>());
 /// Program a counter, by a [`Load`].
 pub const LOAD: u32 = number(WRITE, 18, size_of::<Load>());
-/// Set a counter's alarm, by an [`Arm`].
+/// Set a counter's threshold, by an [`Arm`].
 pub const ARM: u32 = number(WRITE, 19, size_of::<Arm>());
 
 /// The device of global mode: counters of whole processors.
@@ -69,7 +69,7 @@ pub struct Info {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Attach {
-    /// The real-time signal that an alarm sends to the thread.
+    /// The real-time signal that an overflow sends to the thread.
     pub signo: i32,
     /// 0.
     pub reserved: u32,
@@ -95,7 +95,7 @@ pub struct Arm {
     pub counter: u32,
     /// 0.
     pub reserved: u32,
-    /// Events from now on, 1 to [`LONGEST_ALARM`].
+    /// Events from now on, 1 to [`MAX_THRESHOLD`].
     pub after: u64,
 }
 

@@ -244,10 +244,10 @@ pub struct VperfctrControl {
 pub struct PmcState {
     /// Hardware counter number.
     pub map: u32,
-    /// Low 32 bits of the hardware counter when the current period began; 0 for an a-mode counter where there is no
+    /// Low 32 bits of the hardware counter when the current interval began; 0 for an a-mode counter where there is no
     /// [`feature::RDPMC`] to read that counter by.
     pub start: u32,
-    /// Total up to the current period.
+    /// Total up to the current interval.
     pub sum: u64,
 }
 
@@ -261,9 +261,9 @@ pub struct CpuState {
     pub id: u32,
     /// CPU on which i-mode counters were last suspended. Opaque to users.
     pub isuspend_cpu: i32,
-    /// Low 32 bits of the TSC when the current period began.
+    /// Low 32 bits of the TSC when the current interval began.
     pub tsc_start: u32,
-    /// TSC cycles up to the current period.
+    /// TSC cycles up to the current interval.
     pub tsc_sum: u64,
     /// The counters, by virtual index.
     pub pmc: [PmcState; MAX_COUNTERS],

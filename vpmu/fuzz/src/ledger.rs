@@ -16,7 +16,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The vCPU executes, and leaves for the VMM if an alarm goes off. Gives whether an interrupt is due.
+    /// The vCPU executes, and leaves for the VMM if a threshold is reached. Gives whether an interrupt is due.
     pub fn execute(&mut self, pmu: &mut VirtualPmu<SimPmu>, work: &Work) -> bool {
         let count = |config| SimPmu::count(HostEvent { config, usr: true, os: true }, work);
         self.events += [0x76, 0xC0, 0xC2, 0xC3].map(count).iter().sum::<u64>();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, DoorParts, HostFamily, Model, PmuConfig, VirtualPmu};
+use vpmu::{ControlTable, HostFamily, Model, PmuConfig, PvParts, VirtualPmu};
 
 /// Size of a page of guest memory.
 pub const PAGE_SIZE: u64 = 4096;
@@ -18,9 +18,9 @@ pub fn vcpu(model: Model, capacity: usize, table: &Arc<ControlTable>) -> Virtual
         model,
         host: HostFamily::K8.processor(),
         core_khz: 2_000_000,
-        msr_door: true,
+        pmu_registers: true,
         rdpmc_faults: true,
-        door: DoorParts::ALL,
+        pv: PvParts::ALL,
     };
     VirtualPmu::new(config, 0, Arc::clone(table), SimPmu::new(capacity))
 }

@@ -1,12 +1,12 @@
-//! A guest that rings the doorbell with anything in its page.
+//! A guest that writes the doorbell with anything in its page.
 #![no_main]
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use libfuzzer_sys::fuzz_target;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 use perfctr_abi::layout::{CpuControl, CpuState};
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
 use vpmu::{ControlTable, MsrOutcome, VirtualPmu};
@@ -154,19 +154,23 @@ fuzz_target!(|data: &[u8]| {
                 let before = [0, 1, 2].map(sums);
                 mem.write_slice(page.as_bytes(), GuestAddress(BASE)).expect("the vCPU's page");
                 assert_eq!(pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem), MsrOutcome::Handled);
-                let mut told = Page::default();
-                mem.read_slice(told.as_mut_bytes(), GuestAddress(BASE)).expect("the vCPU's page");
+                let mut reported = Page::default();
+                mem.read_slice(reported.as_mut_bytes(), GuestAddress(BASE)).expect("the vCPU's page");
                 // Where the vCPU's page is a state's too the one overwrites the other, which is the guest's affair.
                 let vcpu_page_too = page.next == BASE
                     || page.prev == BASE
                     || pmu.snapshot().attached.is_some_and(|attached| attached.page == BASE);
                 if !vcpu_page_too {
-                    assert!(documented(number).contains(&told.result), "operation {number}: {}", told.result);
+                    assert!(
+                        documented(number).contains(&reported.result),
+                        "operation {number}: {}",
+                        reported.result
+                    );
                 }
                 // And ids may have been given that nobody can see.
                 seen &= !vcpu_page_too;
                 if seen {
-                    check_ids(&mut ids, number, &page, &told);
+                    check_ids(&mut ids, number, &page, &reported);
                 }
                 if !executed {
                     assert_eq!(before, [0, 1, 2].map(sums), "nothing was executed");
@@ -175,7 +179,7 @@ fuzz_target!(|data: &[u8]| {
                 match number {
                     _ if !seen => vector.stop_id = None,
                     op::RESUME | op::SWITCH | op::CONTROL
-                        if page.next != 0 && told.result != result::EFAULT =>
+                        if page.next != 0 && reported.result != result::EFAULT =>
                     {
                         vector.stop_id = Some(page.stop_id);
                     }
@@ -218,19 +222,23 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// An id means one control for ever, and one that was never given means nothing.
-fn check_ids(ids: &mut BTreeMap<u64, CpuControl>, number: u64, page: &Page, told: &Page) {
+fn check_ids(ids: &mut BTreeMap<u64, CpuControl>, number: u64, page: &Page, reported: &Page) {
     let last = ids.last_key_value().map_or(0, |(id, _)| *id);
-    match (number, told.result) {
+    match (number, reported.result) {
         (op::UPDATE_CONTROL, result::OK) | (op::CONTROL, result::OK | result::ESRCH) => {
-            assert!(ids.contains_key(&told.id) || told.id == last + 1, "{} after {last}", told.id);
-            let known = ids.entry(told.id).or_insert(page.control);
+            assert!(
+                ids.contains_key(&reported.id) || reported.id == last + 1,
+                "{} after {last}",
+                reported.id
+            );
+            let known = ids.entry(reported.id).or_insert(page.control);
             let (nractrs, nrictrs) = (page.control.nractrs, page.control.nrictrs);
             let count = (nractrs + nrictrs) as usize;
             assert_eq!((known.nractrs, known.nrictrs), (nractrs, nrictrs));
             assert_eq!(known.evntsel[..count], page.control.evntsel[..count]);
         }
         (op::RESUME | op::SWITCH, result::OK | result::ESRCH) if page.next != 0 => {
-            assert!(told.result == result::ESRCH || ids.contains_key(&page.next_id), "{}", page.next_id);
+            assert!(reported.result == result::ESRCH || ids.contains_key(&page.next_id), "{}", page.next_id);
         }
         _ => {}
     }

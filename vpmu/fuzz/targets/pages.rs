@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
 use perfctr_abi::layout::{CpuControl, CpuState};
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::{ControlTable, Model, MsrOutcome};
 use vpmu_fuzz::input::Input;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfctr_abi::door;
+use perfctr_abi::pv;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
 use vpmu::{ControlTable, MsrOutcome, VirtualPmu};
@@ -25,7 +25,7 @@ const NEIGHBOURHOODS: [(u32, u32); 14] = [
     (0xC000_02FF, 6),
     (0xC001_0000, 9),
     (0xC001_01FF, 14),
-    (door::MSR_BASE, door::MSR_COUNT + 1),
+    (pv::MSR_BASE, pv::MSR_COUNT + 1),
 ];
 
 fn msr(input: &mut Input<'_>) -> u32 {

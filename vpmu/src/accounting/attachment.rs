@@ -175,7 +175,7 @@ impl Attachment {
         if let Err(error) = accounts.slots_mut().place(events, places, others.slots()) {
             accounts.refuse(error);
         }
-        placement.settle(accounts.slots().epoch());
+        placement.found_at(accounts.slots().epoch());
         Ok(())
     }
 
@@ -194,18 +194,18 @@ impl Attachment {
         let Some(page) = StatePage::new(mem, address) else { return 0 };
         let sequence = page.begin_write();
         self.end(accounts, mem);
-        // It was just found. Counters that it cannot have are lost, which the guest is told at the interval's end.
+        // It was just found. Counters that it cannot have are lost, which is reported at the interval's end.
         let _ = self.begin(accounts, address, id, &page, others);
         page.end_write(sequence);
         self.pending.overflow
     }
 
-    /// What the guest has not been told yet of the attached state's counters; it is now.
+    /// What no operation has reported yet of the attached state's counters; it is reported now.
     pub(crate) fn take_pending(&mut self) -> Ended {
         std::mem::take(&mut self.pending)
     }
 
-    /// Nobody is told any more.
+    /// Nothing is reported any more.
     pub(crate) fn forget_pending(&mut self) {
         self.pending = Ended::default();
     }

@@ -37,7 +37,7 @@ struct Entry {
 }
 
 impl ControlTable {
-    /// How many controls a table holds unless told otherwise: at 400 bytes each, less than 2 MiB a VM.
+    /// How many controls a table holds unless set otherwise: at 400 bytes each, less than 2 MiB a VM.
     pub const DEFAULT_LIMIT: usize = 4096;
 
     /// A table of [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT) controls, for the vCPUs of a VM to share.
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_hot_path_takes_no_lock() {
-        use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, Page, op};
+        use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, Page, op};
         use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
         use zerocopy::IntoBytes;
 
@@ -150,13 +150,13 @@ mod tests {
             model: Model::K8,
             host: crate::HostFamily::K8.processor(),
             core_khz: 1,
-            msr_door: true,
+            pmu_registers: true,
             rdpmc_faults: true,
-            door: crate::DoorParts::ALL,
+            pv: crate::PvParts::ALL,
         };
         let mut pmu = crate::VirtualPmu::new(config, 0, Arc::clone(&table), crate::sim::SimPmu::new(4));
         pmu.wrmsr(MSR_BASE + MSR_PAGE, 0x1001, &mem);
-        let mut ring = move |number| {
+        let mut doorbell = move |number| {
             let filled = Page { prev: 0x2000, next: 0x2000, next_id, ..Page::default() };
             mem.write_slice(filled.as_bytes(), GuestAddress(0x1000)).unwrap();
             pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, &mem);
@@ -170,13 +170,13 @@ mod tests {
             pmu.take_pmi();
             mem.read_obj::<i32>(GuestAddress(0x1000)).unwrap()
         };
-        assert_eq!(ring(op::RESUME), 0);
+        assert_eq!(doorbell(op::RESUME), 0);
 
         // On another thread, so that a lock taken fails the test instead of hanging it.
         let (done, wait) = std::sync::mpsc::channel();
         let guard = table.lock();
         let thread = std::thread::spawn(move || {
-            let results = [op::SWITCH, op::SAMPLE, op::SUSPEND, op::RESUME].map(&mut ring);
+            let results = [op::SWITCH, op::SAMPLE, op::SUSPEND, op::RESUME].map(&mut doorbell);
             done.send(results)
         });
         let results = wait.recv_timeout(std::time::Duration::from_secs(10));

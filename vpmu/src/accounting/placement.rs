@@ -76,9 +76,9 @@ impl Placement {
         &self.ireset[..self.len]
     }
 
-    /// The slots have been found at `epoch`. A placement with a counter that could not be loaded is not settled:
+    /// The slots have been found at `epoch`. A placement with a counter that could not be loaded is not found:
     /// the next resume tries again.
-    pub(crate) fn settle(&mut self, epoch: u64) {
+    pub(crate) fn found_at(&mut self, epoch: u64) {
         self.epoch = if self.slots().iter().all(Option::is_some) { epoch } else { 0 };
     }
 

@@ -27,7 +27,7 @@ struct Row {
 /// What one event select counted on this vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventTotal {
-    /// What the guest's counter is told to count.
+    /// What the guest's counter is set to count.
     #[serde(flatten)]
     pub select: Select,
     /// The sum over all states and intervals. Two counters of one state with this event count twice.

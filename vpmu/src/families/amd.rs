@@ -1,6 +1,6 @@
 //! What AMD's families have in common: the layout of event selects, and the events.
 //!
-//! The layout has not changed since the K7, but what a code means has: on a host of the generation that the guest is told
+//! The layout has not changed since the K7, but what a code means has: on a host of the generation that the guest sees
 //! the encoding is passed on as it is, elsewhere it goes by [`super::equivalents`].
 
 use crate::families::equivalents::Event;
@@ -54,9 +54,10 @@ pub(super) const CORE_REGISTERS: P6Registers = P6Registers {
 /// `bits` are those of a select that say what is counted.
 pub(super) fn host_event(select: Select, target: Target, bits: u64) -> Option<HostEvent> {
     let what = select.evntsel & bits;
-    let told = target.identity.map_or(target.host, |identity| {
+    let guest_family = target.identity.map_or(target.host, |identity| {
         HostFamily::of_amd(identity.family.into(), identity.model.into(), false, false)
     });
-    let config = if told == target.host { what } else { Event::of_amd(what, told)?.on(target.host)? };
+    let config =
+        if guest_family == target.host { what } else { Event::of_amd(what, guest_family)?.on(target.host)? };
     Some(event(select, config))
 }

@@ -1,7 +1,7 @@
 //! Control data: what a thread wants counted, before and after it has been checked.
 
-use perfctr_abi::door::result;
 use perfctr_abi::layout::{CpuControl, MAX_COUNTERS, cstatus};
+use perfctr_abi::pv::result;
 
 use crate::families::select::Select;
 
@@ -191,7 +191,7 @@ impl Control {
         &self.raw.evntsel[..self.len()]
     }
 
-    /// What each counter is told to count.
+    /// What each counter is set to count.
     pub fn selects(&self) -> impl ExactSizeIterator<Item = Select> {
         (0..self.len()).map(|i| self.select(i))
     }

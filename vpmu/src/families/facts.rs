@@ -9,7 +9,7 @@ use crate::host::family::HostFamily;
 use crate::host::pmu::HostEvent;
 use crate::host::processor::HostCounters;
 
-/// A guest PMU, whole: what its guest is told, which controls are valid, and what its events are on a host.
+/// A guest PMU, whole: what its guest sees, which controls are valid, and what its events are on a host.
 pub(crate) struct Family {
     pub(crate) facts: Facts,
     /// The counters of a host that is one of these itself, whose identity is the guest's then.
@@ -27,11 +27,11 @@ pub(crate) struct Family {
 pub(crate) struct Target {
     /// The host's events.
     pub(crate) host: HostFamily,
-    /// The processor that the guest is told; `None`: the host's own.
+    /// The processor that the guest sees; `None`: the host's own.
     pub(crate) identity: Option<Identity>,
 }
 
-/// What a guest is told about its processor's counters.
+/// What a guest knows of its processor's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Name in `--pmu`.

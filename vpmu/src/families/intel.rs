@@ -200,8 +200,8 @@ const FIXED_OS: u64 = 1;
 const FIXED_USR: u64 = 2;
 
 /// On Intel's hosts the architectural events are the same on every processor, and so are the modifiers, which the architecture
-/// defines too. All others are of one microarchitecture, so they are counted for a guest that is told the host's
-/// `own` identity; the model number that other guests are told promises none.
+/// defines too. All others are of one microarchitecture, so they are counted for a guest that sees the host's
+/// `own` identity; the model number that other guests see promises none.
 fn host_event(select: Select, target: Target) -> Option<HostEvent> {
     let (host, own) = (target.host, target.identity.is_none());
     if let Some(number) = select.fixed {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::Model;
 
-    /// For a guest that is told another processor than the host's.
+    /// For a guest that sees another processor than the host's.
     fn on_host(select: Select, host: HostFamily) -> Option<HostEvent> {
         host_event(select, Target { host, identity: VERSION_1.facts.identity })
     }

@@ -100,8 +100,8 @@ impl Model {
 
     /// The event of a `host` that counts what `select` counts on this model; `None`: the host has none.
     ///
-    /// A guest that is told the host's own identity gets the host's events as they are. Otherwise they are those of the
-    /// processor that it is told, and go by what they mean.
+    /// A guest that sees the host's own identity gets the host's events as they are. Otherwise they are those of the
+    /// processor that it sees, and go by what they mean.
     pub fn host_event(self, select: Select, host: Host) -> Option<HostEvent> {
         let target = Target { host: host.family, identity: self.identity(&host) };
         (self.family().host_event)(select, target)

@@ -1,10 +1,10 @@
-//! What one counter is told to count.
+//! What one counter is set to count.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What one counter of the guest is told to count, as the guest's registers say it. Both interfaces speak it.
+/// What one counter of the guest is set to count, as the guest's registers say it. Both interfaces speak it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Select {
     /// Event select: EVNTSEL of P6-like processors, the counter's half of CESR on P5-like ones, CCCR on P4.

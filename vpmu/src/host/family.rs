@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Families of processors that share an event encoding: what a host is, and what a guest is told that it is.
+/// Families of processors that share an event encoding: what a host is, and what a guest sees.
 ///
 /// AMD's event codes change their meaning from one generation to the next (0D1: dispatch stalls until family 16h,
 /// conditional branches since Zen), so each generation is a family of its own.

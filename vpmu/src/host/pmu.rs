@@ -45,7 +45,7 @@ pub enum LoadError {
 
 /// The largest distance of an overflow threshold, in events; that of a slot that has just been loaded.
 /// At a thousand million events a second it is passed every 18 minutes, which costs nothing.
-pub const LONGEST_ALARM: u64 = 1 << 40;
+pub const MAX_THRESHOLD: u64 = 1 << 40;
 
 /// A set of host counters that count what one vCPU's guest executes, and nothing else.
 ///
@@ -65,7 +65,7 @@ pub trait HostPmu {
     fn capacity(&self) -> usize;
 
     /// Begin counting `event` in the empty slot `slot`. `Ok` means that it counts. Its overflow threshold is set to
-    /// [`LONGEST_ALARM`].
+    /// [`MAX_THRESHOLD`].
     ///
     /// # Errors
     /// See [`LoadError`]; the slot is empty then.
@@ -76,8 +76,9 @@ pub trait HostPmu {
 
     /// Set the overflow threshold of a loaded slot: as soon as it has counted `after` more events than now, the vCPU must
     /// leave its guest, so that the engine is asked ([`kicked`](crate::VirtualPmu::kicked)). `after` is at least 1 and at
-    /// most [`LONGEST_ALARM`]. An earlier threshold of the slot is replaced. The vCPU may have to leave again after as many
-    /// events until it is replaced; that may be late by the few events that the host's processor overshoots, never early.
+    /// most [`MAX_THRESHOLD`]. An earlier threshold of the slot is replaced. The vCPU may have to leave again after as
+    /// many events until it is replaced; that may be late by the few events that the host's processor overshoots, never
+    /// early.
     ///
     /// # Errors
     /// See [`LoadError`]; the slot has no threshold then.

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::host::pmu::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
+use crate::host::pmu::{HostEvent, HostPmu, LoadError, MAX_THRESHOLD};
 
 /// What a guest executes at one privilege level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl SimPmu {
         self.refused.push(code);
     }
 
-    /// Loads fail with this error number, until told otherwise.
+    /// Loads fail with this error number, until set otherwise.
     pub fn fail_loads(&mut self, errno: Option<i32>) {
         self.os_error = errno;
     }
@@ -174,7 +174,7 @@ impl HostPmu for SimPmu {
             return Err(LoadError::Busy);
         }
         let place = self.slots.get_mut(slot).ok_or(LoadError::Unsupported)?;
-        let threshold = (self.origin.saturating_add(LONGEST_ALARM), LONGEST_ALARM);
+        let threshold = (self.origin.saturating_add(MAX_THRESHOLD), MAX_THRESHOLD);
         *place = Some(Counter { event, count: self.origin, threshold, passed: false, broken: false });
         self.loads += 1;
         Ok(())
@@ -188,7 +188,7 @@ impl HostPmu for SimPmu {
 
     fn arm(&mut self, slot: usize, after: u64) -> Result<(), LoadError> {
         let counter = self.slots.get_mut(slot).and_then(Option::as_mut).ok_or(LoadError::Unsupported)?;
-        debug_assert!((1..=LONGEST_ALARM).contains(&after));
+        debug_assert!((1..=MAX_THRESHOLD).contains(&after));
         counter.threshold = (counter.count.saturating_add(after), after);
         Ok(())
     }

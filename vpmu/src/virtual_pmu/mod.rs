@@ -37,7 +37,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         Self {
             accounts: Accounts::new(config, host),
             attachment: Attachment::new(cpu, table),
-            pv: PvInterface::new(config.door),
+            pv: PvInterface::new(config.pv),
             registers: RegisterFile::new(&config),
             pmis: 0,
             emulated: 0,
@@ -60,7 +60,7 @@ impl<H: HostPmu> VirtualPmu<H> {
     pub fn wrmsr<M: GuestMemory + ?Sized>(&mut self, msr: u32, value: u64, mem: &M) -> MsrOutcome {
         match PvMsr::of(msr) {
             None => self.write_register(msr, value),
-            Some(PvMsr::Doorbell) => self.doorbell(mem).ring(value),
+            Some(PvMsr::Doorbell) => self.doorbell(mem).dispatch(value),
             Some(PvMsr::Page) => self.pv.write_page(value, mem, &mut self.accounts, &mut self.attachment),
             Some(PvMsr::Vector) => self.pv.write_vector(value),
             Some(PvMsr::Rdpmc { .. } | PvMsr::Reserved) => MsrOutcome::GpFault,
@@ -112,7 +112,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         }
     }
 
-    /// Whether [`emulated`](Self::emulated) is to be told of instructions that the VMM executes in the guest's place:
+    /// Whether [`emulated`](Self::emulated) is to hear of instructions that the VMM executes in the guest's place:
     /// they are counted now, and the source does not see them.
     pub fn counts_emulated_here(&self) -> bool {
         self.accounts.slots().count_instructions() && !self.host().counts_emulated()

@@ -9,7 +9,7 @@ use crate::accounting::totals::{EventTotal, RowIndex};
 use crate::families::model::Model;
 use crate::host::pmu::{HardwareCounts, HostPmu, LoadError};
 use crate::interfaces::msr::context::{RegisterCounter, RegisterCounts};
-use crate::interfaces::pv::counts::DoorCounts;
+use crate::interfaces::pv::counts::PvCounts;
 
 /// The state of one vCPU's PMU at one moment. Totals include the interval that is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct Snapshot {
     #[serde(default)]
     pub counts_emulated: bool,
     /// Operations of the paravirtual interface.
-    pub door: DoorCounts,
+    pub pv: PvCounts,
     /// Accesses to the emulated registers.
     pub registers: RegisterCounts,
     /// Counters that the guest's registers enable.
@@ -92,7 +92,7 @@ impl<H: HostPmu> VirtualPmu<H> {
             hardware: self.host().hardware(),
             emulated: self.emulated,
             counts_emulated: self.host().counts_emulated(),
-            door: self.pv.counts(),
+            pv: self.pv.counts(),
             registers: self.registers.counts(),
             enabled,
             overflows: self.attachment.overflows(),

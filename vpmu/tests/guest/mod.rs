@@ -1,14 +1,14 @@
-//! A guest driver, as small as can be: it fills pages and rings the doorbell.
+//! A guest driver, as small as can be: it fills pages and writes the doorbell.
 #![allow(dead_code, unreachable_pub, reason = "a module of several test programs, each of which uses a part")]
 #![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
 
 use std::sync::Arc;
 
-use perfctr_abi::door::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op};
 use perfctr_abi::layout::{CpuControl, CpuState};
+use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, DoorParts, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu};
+use vpmu::{ControlTable, HostFamily, Model, MsrOutcome, PmuConfig, PvParts, VirtualPmu};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Guest memory begins here, so that low addresses are not guest memory.
@@ -21,9 +21,9 @@ pub const CONFIG: PmuConfig = PmuConfig {
     model: Model::K8,
     host: HostFamily::K8.processor(),
     core_khz: 2_000_000,
-    msr_door: true,
+    pmu_registers: true,
     rdpmc_faults: true,
-    door: DoorParts::ALL,
+    pv: PvParts::ALL,
 };
 
 /// Event select for user mode.
@@ -83,8 +83,8 @@ impl<'a> Driver<'a> {
         Self { pmu, mem, page }
     }
 
-    /// Fill the page, ring, read the page.
-    pub fn ring(&mut self, number: u64, filled: Page) -> Page {
+    /// Fill the page, write the doorbell, read the page.
+    pub fn doorbell(&mut self, number: u64, filled: Page) -> Page {
         let mut page = Page { result: i32::MIN, ..filled };
         self.mem.write_slice(page.as_bytes(), GuestAddress(self.page)).unwrap();
         assert_eq!(self.pmu.wrmsr(MSR_BASE + MSR_DOORBELL, number, self.mem), MsrOutcome::Handled);
@@ -93,7 +93,7 @@ impl<'a> Driver<'a> {
     }
 
     pub fn update_control(&mut self, next: u64, control: CpuControl) -> Result<u64, i32> {
-        let page = self.ring(op::UPDATE_CONTROL, Page { next, control, ..Page::default() });
+        let page = self.doorbell(op::UPDATE_CONTROL, Page { next, control, ..Page::default() });
         if page.result == 0 { Ok(page.id) } else { Err(page.result) }
     }
 
@@ -101,27 +101,27 @@ impl<'a> Driver<'a> {
         // What CONTROL is not about is filled with nonsense.
         let page =
             Page { prev, next, control, next_id: 5, lost_prev: 0xFF, overflow_prev: 0xFF, ..Page::default() };
-        self.ring(op::CONTROL, page)
+        self.doorbell(op::CONTROL, page)
     }
 
     pub fn suspend(&mut self, prev: u64) -> i32 {
-        self.ring(op::SUSPEND, Page { prev, ..Page::default() }).result
+        self.doorbell(op::SUSPEND, Page { prev, ..Page::default() }).result
     }
 
     /// Result and lost counters.
     pub fn resume(&mut self, next: u64, next_id: u64) -> (i32, u32) {
         // What RESUME is not about is filled with nonsense.
-        let page = self.ring(op::RESUME, Page { prev: 3, next, next_id, lost: 0xFF, ..Page::default() });
+        let page = self.doorbell(op::RESUME, Page { prev: 3, next, next_id, lost: 0xFF, ..Page::default() });
         (page.result, page.lost)
     }
 
     /// Result and lost counters.
     pub fn switch(&mut self, prev: u64, next: u64, next_id: u64) -> (i32, u32) {
-        let page = self.ring(op::SWITCH, Page { prev, next, next_id, lost: 0xFF, ..Page::default() });
+        let page = self.doorbell(op::SWITCH, Page { prev, next, next_id, lost: 0xFF, ..Page::default() });
         (page.result, page.lost)
     }
 
     pub fn sample(&mut self, prev: u64) -> i32 {
-        self.ring(op::SAMPLE, Page { prev, ..Page::default() }).result
+        self.doorbell(op::SAMPLE, Page { prev, ..Page::default() }).result
     }
 }

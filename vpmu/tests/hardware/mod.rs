@@ -1,5 +1,5 @@
 //! A processor with counters, as simple as can be: each counter is a number that sees every event, one after another
-//! or many at once. It shares no code with the engine and knows nothing of slots, periods or alarms.
+//! or many at once. It shares no code with the engine and knows nothing of slots, intervals or thresholds.
 #![allow(dead_code, unreachable_pub, reason = "a module of several test programs, each of which uses a part")]
 #![allow(clippy::unwrap_used, reason = "outside #[test] functions clippy does not see that this is a test")]
 

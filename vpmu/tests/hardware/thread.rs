@@ -43,8 +43,8 @@ pub struct Interrupting {
     /// As the state page shows it.
     pub start: i32,
     pub register: Register,
-    /// It has stepped from negative to non-negative in the running period, and in one that an UPDATE_CONTROL
-    /// interrupted since the driver was told.
+    /// It has stepped from negative to non-negative in the running interval, and in one that an UPDATE_CONTROL
+    /// interrupted since it was reported to the driver.
     pub wrapped: bool,
     pub earlier: bool,
     /// Its interrupt has not been given.
@@ -84,11 +84,12 @@ pub struct Thread {
     pub tsc: u64,
     /// Which of [`CONTROLS`] that is.
     pub number: usize,
-    /// What the VMM was told to go on with at an overflow.
+    /// What the VMM is to go on with at an overflow.
     pub stop_id: u64,
-    /// Its own counters while it goes on with others since then, and the overflows, of which no operation has told yet.
+    /// Its own counters while it goes on with others since then, and the overflows, which no operation has reported
+    /// yet.
     own: Option<Vec<Counter>>,
-    untold: u32,
+    pending: u32,
 }
 
 impl Thread {
@@ -165,7 +166,7 @@ impl Thread {
             counter.sum += count;
             all.push((counter.key, count));
             let Some(interrupting) = &mut counter.interrupting else { continue };
-            // It tells once in a period: after an overflow its handler stops it.
+            // It reports once in an interval: after an overflow its handler stops it.
             if interrupting.register.count(count) != 0 && !interrupting.wrapped {
                 (interrupting.wrapped, interrupting.due) = (true, true);
             }
@@ -186,7 +187,7 @@ impl Thread {
         self.interrupting_mut().for_each(|counter| counter.due = false);
     }
 
-    /// A period begins at `start`.
+    /// An interval begins at `start`.
     pub fn begin(&mut self, width: u32) {
         for counter in self.interrupting_mut() {
             counter.register = sign_extended(counter.start, width);
@@ -194,16 +195,16 @@ impl Thread {
         }
     }
 
-    /// Counters whose overflow an operation may tell now.
-    pub fn may_be_told(&self) -> u32 {
+    /// Counters whose overflow an operation may report now.
+    pub fn may_be_reported(&self) -> u32 {
         let interrupting =
             self.counters.iter().enumerate().filter(|(_, counter)| counter.interrupting.is_some());
-        interrupting.fold(self.untold, |mask, (i, _)| mask | 1 << i)
+        interrupting.fold(self.pending, |mask, (i, _)| mask | 1 << i)
     }
 
-    /// The period ends; gives the mask of overflows that the driver is told now.
+    /// The interval ends; gives the mask of overflows that are reported to the driver now.
     pub fn end(&mut self) -> u32 {
-        let mut mask = std::mem::take(&mut self.untold);
+        let mut mask = std::mem::take(&mut self.pending);
         for (i, counter) in self.counters.iter_mut().enumerate() {
             let Some(counter) = &mut counter.interrupting else { continue };
             mask |= u32::from(counter.wrapped | counter.earlier) << i;
@@ -213,11 +214,11 @@ impl Thread {
         mask
     }
 
-    /// Overflows have ended the period and the VMM goes on with `others`, in the same sums. i-mode counters begin where
-    /// the page says: `starts`. Those of its own have been compared with that, if they are still shown there.
-    pub fn go_on(&mut self, others: Vec<Counter>, overflows: u32, starts: &[i32], width: u32) {
+    /// Overflows have ended the interval and the VMM goes on with `others`, in the same sums. i-mode counters begin
+    /// where the page says: `starts`. Those of its own have been compared with that, if they are still shown there.
+    pub fn continue_with(&mut self, others: Vec<Counter>, overflows: u32, starts: &[i32], width: u32) {
         assert!(self.own.is_none(), "stopped twice");
-        self.untold = overflows;
+        self.pending = overflows;
         self.stop_id = 0;
         let own = std::mem::replace(&mut self.counters, others);
         self.take_sums(&own);
@@ -229,7 +230,7 @@ impl Thread {
         self.own = Some(own);
     }
 
-    /// A new period has begun by its own counters, of which a-mode ones show in the page where they began.
+    /// A new interval has begun by its own counters, of which a-mode ones show in the page where they began.
     pub fn begun_again(&mut self, starts: &[i32]) {
         let own = self.own.iter().flatten().zip(&mut self.counters).enumerate();
         for (i, (_, now)) in own.filter(|(_, (own, _))| own.interrupting.is_none() && !own.is_parked()) {

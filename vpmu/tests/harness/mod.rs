@@ -160,7 +160,7 @@ impl<'a> Harness<'a> {
             Step::InputOrOutput { vcpu } => self.input_or_output(vcpu),
             Step::Kick { vcpu } => {
                 self.vcpus[vcpu].owed = true;
-                self.settle(vcpu);
+                self.finish_exit(vcpu);
             }
             Step::Reset { vcpu } => self.reset(vcpu),
             Step::Take { vcpu, count } => {
@@ -174,7 +174,7 @@ impl<'a> Harness<'a> {
     /// The vCPU's guest executes `units` times `unit`.
     fn execute(&mut self, vcpu: usize, unit: &Work, units: u64, exit: Exit) {
         // No entry into the guest before the kick has been seen to.
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
         let mut left = units;
         let mut kicks = 0;
         while left > 0 {
@@ -196,7 +196,7 @@ impl<'a> Harness<'a> {
                 // An access of the guest's comes first; the VMM gets to the kick after it.
                 return;
             }
-            self.settle(vcpu);
+            self.finish_exit(vcpu);
         }
     }
 
@@ -228,7 +228,7 @@ impl<'a> Harness<'a> {
     fn input_or_output(&mut self, vcpu: usize) {
         self.emulated(vcpu);
         self.vcpus[vcpu].driver.pmu.emulated(true);
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     fn reset(&mut self, vcpu: usize) {
@@ -244,7 +244,7 @@ impl<'a> Harness<'a> {
         on.vector = 0;
         assert!(!on.driver.pmu.take_pmi());
         assert_eq!(on.driver.pmu.take_vector(self.mem), None);
-        let set = perfctr_abi::door::MSR_BASE + perfctr_abi::door::MSR_PAGE;
+        let set = perfctr_abi::pv::MSR_BASE + perfctr_abi::pv::MSR_PAGE;
         assert_eq!(on.driver.pmu.wrmsr(set, page | 1, self.mem), vpmu::MsrOutcome::Handled);
         self.set_up(vcpu);
         self.check_vcpu(vcpu);
@@ -309,7 +309,7 @@ impl<'a> Harness<'a> {
         on.processor.totals.iter().for_each(|(key, count)| *expected.entry(*key).or_default() += count);
         expected.retain(|_, total| *total != 0);
         if self.exact {
-            assert_eq!((shown.lost, shown.door.errors), (0, 0));
+            assert_eq!((shown.lost, shown.pv.errors), (0, 0));
             assert_eq!(totals, expected);
             let on_now: Vec<_> =
                 on.processor.counting().map(|(rdpmc, value)| (rdpmc, value.bits())).collect();
@@ -320,7 +320,7 @@ impl<'a> Harness<'a> {
         for (key, total) in &totals {
             assert!(total <= expected.get(key).unwrap_or(&0), "{key:#x}");
         }
-        // A period that turns out to be lost takes back what a running one has shown.
+        // An interval that turns out to be lost takes back what a running one has shown.
         if self.exact {
             assert!(on.seen.iter().all(|(key, seen)| totals[key] >= *seen), "totals went backwards");
         }
@@ -330,7 +330,7 @@ impl<'a> Harness<'a> {
     /// The VM ends.
     pub fn finish(mut self, tally: &mut Tally) {
         for vcpu in 0..VCPUS {
-            self.settle(vcpu);
+            self.finish_exit(vcpu);
             self.check_vcpu(vcpu);
             self.vcpus[vcpu].driver.pmu.stop(self.mem);
             if let Some(thread) = self.running(vcpu) {
@@ -345,7 +345,7 @@ impl<'a> Harness<'a> {
             self.check_vcpu(vcpu);
             tally.interrupts += shown.pmis;
             tally.overflows += shown.overflows + shown.registers.overflows;
-            tally.retries += shown.door.retries;
+            tally.retries += shown.pv.retries;
             tally.lost += shown.lost + shown.registers.lost;
         }
         tally.stops += self.stops;

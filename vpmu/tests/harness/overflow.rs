@@ -1,7 +1,7 @@
 //! Interrupts, and what becomes of a thread at its overflow.
 
-use perfctr_abi::door::{MSR_BASE, MSR_VECTOR};
 use perfctr_abi::layout::SEQ_OFFSET;
+use perfctr_abi::pv::{MSR_BASE, MSR_VECTOR};
 use vm_memory::{Bytes, GuestAddress};
 use vpmu::MsrOutcome;
 
@@ -30,7 +30,7 @@ impl Harness<'_> {
             assert_eq!(outcome, MsrOutcome::GpFault);
         }
         assert_eq!(on.driver.pmu.rdmsr(MSR_BASE + MSR_VECTOR), MsrOutcome::Value(on.vector.into()));
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     /// The guest's driver says that it changes a state's page, or that it has.
@@ -71,7 +71,7 @@ impl Harness<'_> {
         }
     }
 
-    /// Overflows on this vCPU that are to be told by an interrupt: of the registers and of the thread.
+    /// Overflows on this vCPU that are to be reported by an interrupt: of the registers and of the thread.
     fn due_of(&self, vcpu: usize) -> [u64; 2] {
         let thread = self.running(vcpu).map_or(0, |thread| self.threads[thread].due());
         [self.vcpus[vcpu].processor.due, thread]
@@ -84,7 +84,7 @@ impl Harness<'_> {
 
     /// An exit is over: the VMM asks for interrupts, sees to a kick, and asks again. Overflows that are found at
     /// once are one interrupt, and none is without one.
-    pub fn settle(&mut self, vcpu: usize) {
+    pub fn finish_exit(&mut self, vcpu: usize) {
         let [registers, thread] = self.due_of(vcpu);
         let mut given = Given::default();
         self.ask(vcpu, &mut given);
@@ -116,7 +116,7 @@ impl Harness<'_> {
         if given.pmis > 0 {
             // Reading a register is an instruction, which may be the one that makes a counter overflow.
             self.check_status(vcpu);
-            self.settle(vcpu);
+            self.finish_exit(vcpu);
         }
     }
 
@@ -128,7 +128,7 @@ impl Harness<'_> {
         let vector = on.driver.pmu.take_vector(self.mem);
         let [attention, stopped] = self.mem.read_obj::<[u32; 2]>(words).unwrap();
         let Some(vector) = vector else {
-            // What goes by LVTPC stops nothing; the guest tells by this that an NMI is its driver's.
+            // What goes by LVTPC stops nothing; the guest sees by this that an NMI is its driver's.
             assert!([(0, u32::MAX), (1, 0)].contains(&(attention, stopped)), "{attention} {stopped:#x}");
             given.attentions += u64::from(attention);
             return;
@@ -138,7 +138,7 @@ impl Harness<'_> {
         self.overflowed(vcpu, stopped);
     }
 
-    /// The vector was given, and with it told which counters have stopped their thread.
+    /// The vector was given, and with it which counters have stopped their thread.
     fn overflowed(&mut self, vcpu: usize, stopped: u32) {
         let thread = self.running(vcpu).unwrap();
         let named = self.threads[thread].stop_id;
@@ -165,7 +165,7 @@ impl Harness<'_> {
             assert!(!self.exact || counter.start == starts[i], "thread {thread}, counter {i}: start");
             counter.start = starts[i];
         }
-        self.threads[thread].go_on(others, stopped, &starts, width);
+        self.threads[thread].continue_with(others, stopped, &starts, width);
         self.check_sequence(thread);
     }
 

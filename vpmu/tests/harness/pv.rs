@@ -1,7 +1,7 @@
 //! Steps at the paravirtual interface.
 
-use perfctr_abi::door::{Page, op};
 use perfctr_abi::layout::{CpuState, cstatus};
+use perfctr_abi::pv::{Page, op};
 
 use super::Harness;
 use crate::guest::{state, state_page, write_state};
@@ -11,7 +11,7 @@ use crate::hardware::thread::{CONTROLS, Thread};
 /// Who runs when a thread has been detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The same thread, in a new period.
+    /// The same thread, in a new interval.
     Itself,
     Other,
 }
@@ -43,9 +43,9 @@ impl Harness<'_> {
         let prev_page = prev.map_or(0, state_page);
         let stop_id = self.stop_id(stop);
         let filled = Page { prev: prev_page, next: state_page(thread), control, stop_id, ..Page::default() };
-        let told = match prev {
+        let reported = match prev {
             Some(prev) => self.end(prev, vcpu, op::CONTROL, filled),
-            None => self.vcpus[vcpu].driver.ring(op::CONTROL, filled),
+            None => self.vcpus[vcpu].driver.doorbell(op::CONTROL, filled),
         };
         if let Some(prev) = prev {
             if prev == thread {
@@ -58,19 +58,19 @@ impl Harness<'_> {
                 self.detached(prev, Next::Other);
             }
         }
-        if told.result == 0 {
-            new.id = told.id;
+        if reported.result == 0 {
+            new.id = reported.id;
             self.given_id(new.id, new.number);
         } else {
-            assert!(!self.exact && told.result == EBUSY, "{}", told.result);
+            assert!(!self.exact && reported.result == EBUSY, "{}", reported.result);
             new.control = None;
         }
         self.threads[thread] = new;
-        if told.result == 0 && self.check_control(thread).cstatus != 0 {
-            assert_eq!(told.lost, 0);
-            self.attached(thread, vcpu, &told);
+        if reported.result == 0 && self.check_control(thread).cstatus != 0 {
+            assert_eq!(reported.lost, 0);
+            self.attached(thread, vcpu, &reported);
         }
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     /// A control of the thread's was just taken: its state page has it.
@@ -99,7 +99,7 @@ impl Harness<'_> {
                 self.threads[thread].control = None;
             }
         }
-        // A new event is loaded between two periods of the state that is attached.
+        // A new event is loaded between two intervals of the state that is attached.
         if let Some(attached) = self.running(vcpu)
             && loaded
         {
@@ -110,7 +110,7 @@ impl Harness<'_> {
             // An id that was asked for anew begins at the restart values anew.
             self.threads[thread].interrupting_mut().for_each(|counter| counter.start = counter.ireset);
         }
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     fn interrupted(&mut self, attached: usize) {
@@ -129,17 +129,18 @@ impl Harness<'_> {
         }
     }
 
-    /// Rings for an operation that ends the period of thread `n`, and compares what the driver is told of it.
+    /// Dispatches an operation that ends the interval of thread `n`, and compares what is reported of it.
     fn end(&mut self, n: usize, vcpu: usize, number: u64, filled: Page) -> Page {
-        let told = Page { lost_prev: u32::MAX, overflow_prev: u32::MAX, ..filled };
-        let page = self.vcpus[vcpu].driver.ring(number, Page { attention: 1, stopped: u32::MAX, ..told });
+        let reported = Page { lost_prev: u32::MAX, overflow_prev: u32::MAX, ..filled };
+        let page =
+            self.vcpus[vcpu].driver.doorbell(number, Page { attention: 1, stopped: u32::MAX, ..reported });
         assert_eq!((page.attention, page.stopped), (0, 0), "thread {n}");
-        let may_be_told = self.threads[n].may_be_told();
+        let may_be_reported = self.threads[n].may_be_reported();
         let overflows = self.threads[n].end();
         if self.exact {
             assert_eq!((page.lost_prev, page.overflow_prev), (0, overflows), "thread {n}");
         } else {
-            assert_eq!(page.overflow_prev & !may_be_told, 0, "thread {n}");
+            assert_eq!(page.overflow_prev & !may_be_reported, 0, "thread {n}");
         }
         page
     }
@@ -156,7 +157,7 @@ impl Harness<'_> {
         let filled = Page { prev: state_page(thread), ..Page::default() };
         assert_eq!(self.end(thread, vcpu, op::SUSPEND, filled).result, 0);
         self.detached(thread, Next::Other);
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     pub(super) fn sample(&mut self, vcpu: usize) {
@@ -165,7 +166,7 @@ impl Harness<'_> {
         let page = self.end(thread, vcpu, op::SAMPLE, filled);
         self.check_thread(thread);
         self.threads[thread].begin(self.layout.width);
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
         if page.result == EAGAIN {
             self.detached(thread, Next::Other);
             self.attach(thread, vcpu, page.stop_id);
@@ -186,28 +187,28 @@ impl Harness<'_> {
         let filled = Page { next, next_id, stop_id: self.stop_id(stop), ..Page::default() };
         let prev = self.running(vcpu);
         let page = match prev {
-            // The engine suspends what a driver has forgotten; of its overflows nobody is told any more.
+            // The engine suspends what a driver has forgotten; nothing is reported of its overflows any more.
             Some(prev) if by_resume => {
                 let page = Page { attention: 1, stopped: 1, overflow_prev: 1, ..filled };
-                let page = self.vcpus[vcpu].driver.ring(op::RESUME, page);
+                let page = self.vcpus[vcpu].driver.doorbell(op::RESUME, page);
                 assert_eq!((page.attention, page.stopped, page.overflow_prev), (0, 0, 0));
                 self.threads[prev].end();
                 page
             }
-            None if by_resume => self.vcpus[vcpu].driver.ring(op::RESUME, filled),
+            None if by_resume => self.vcpus[vcpu].driver.doorbell(op::RESUME, filled),
             Some(prev) => self.end(prev, vcpu, op::SWITCH, Page { prev: state_page(prev), ..filled }),
-            None => self.vcpus[vcpu].driver.ring(op::SWITCH, filled),
+            None => self.vcpus[vcpu].driver.doorbell(op::SWITCH, filled),
         };
         if let Some(prev) = prev {
             let again = prev == thread && page.result != EAGAIN;
             self.detached(prev, if again { Next::Itself } else { Next::Other });
         }
         if page.result == EAGAIN {
-            self.settle(vcpu);
+            self.finish_exit(vcpu);
             self.attach(thread, vcpu, filled.stop_id);
         } else {
             self.attached(thread, vcpu, &page);
-            self.settle(vcpu);
+            self.finish_exit(vcpu);
         }
     }
 
@@ -230,9 +231,9 @@ impl Harness<'_> {
         write_state(self.mem, state_page(thread), &page);
         let (next, next_id) = (state_page(thread), self.threads[thread].id);
         let filled = Page { next, next_id, stop_id, ..Page::default() };
-        let page = self.vcpus[vcpu].driver.ring(op::RESUME, filled);
+        let page = self.vcpus[vcpu].driver.doorbell(op::RESUME, filled);
         self.attached(thread, vcpu, &page);
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     fn attached(&mut self, thread: usize, vcpu: usize, page: &Page) {

@@ -1,6 +1,6 @@
 //! Steps at the emulated registers.
 
-use perfctr_abi::door::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
+use perfctr_abi::pv::{MSR_BASE, MSR_RDPMC, MSR_RDPMC_FIXED};
 use vpmu::MsrOutcome;
 
 use super::Harness;
@@ -35,7 +35,7 @@ impl Harness<'_> {
         if wanted != MsrOutcome::NotHandled {
             self.vcpus[vcpu].processor.touch();
         }
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     /// Selects `event` with `bits`, as a P6 would have them.
@@ -106,7 +106,7 @@ impl Harness<'_> {
     pub(super) fn read_any(&mut self, vcpu: usize, msr: usize) {
         let msr = self.any_register(msr);
         self.read(vcpu, msr);
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     pub(super) fn rdpmc(&mut self, vcpu: usize, number: u32, fixed: bool) {
@@ -118,7 +118,7 @@ impl Harness<'_> {
         let tsc = self.layout.tsc.filter(|_| !fixed && number == 0).map(|_| on.processor.tsc % (1 << 40));
         if let Some(tsc) = tsc {
             assert_eq!(outcome, MsrOutcome::Value(tsc));
-            return self.settle(vcpu);
+            return self.finish_exit(vcpu);
         }
         match (outcome, on.processor.rdpmc(number, fixed)) {
             (MsrOutcome::Value(bits), Some(register)) if !self.exact => assert!(register.may_show(bits)),
@@ -128,10 +128,10 @@ impl Harness<'_> {
                 assert_eq!(outcome, wanted, "RDPMC {number}");
             }
         }
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
-    /// Reads a register and compares. Does not settle.
+    /// Reads a register and compares. Does not finish the exit.
     fn read(&mut self, vcpu: usize, msr: u32) {
         if self.vcpus[vcpu].processor.read(msr).is_ok() {
             self.emulated(vcpu);
@@ -168,7 +168,7 @@ impl Harness<'_> {
             self.read(vcpu, global.status);
         }
         // The status was looked at, and with it every counter.
-        self.settle(vcpu);
+        self.finish_exit(vcpu);
     }
 
     /// An interrupt was given: its cause can be seen.

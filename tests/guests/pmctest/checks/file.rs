@@ -88,7 +88,7 @@ fn listed_as_vperfctrfs() -> Result<()> {
 /// Descriptor, mapping and thread: whichever goes last takes the state with it, and none before. The module counts its
 /// files and linked states, as modules do.
 fn freed_with_the_last_reference() -> Result<()> {
-    let before = settled_references()?;
+    let before = final_references()?;
     let held = |what: &str| -> Result<()> {
         let now = references()?;
         ensure!(
@@ -136,7 +136,7 @@ pub(crate) fn references() -> Result<u64> {
 }
 
 /// The same when threads that have ended, and files that were closed, are gone: they take a moment.
-pub(crate) fn settled_references() -> Result<u64> {
+pub(crate) fn final_references() -> Result<u64> {
     let mut last = references()?;
     loop {
         thread::sleep(Duration::from_millis(30));

@@ -30,7 +30,7 @@ fn checks() -> Result<()> {
     let loaded = Loaded::with("forbidden=1")?;
     // Each in a thread of its own: they change what signals and CPUs it has.
     for (what, check) in [
-        ("what is told", told as fn() -> Result<()>),
+        ("what is reported", reported as fn() -> Result<()>),
         ("affinity", affinity),
         ("a thread that is moved", moved),
         ("a thread that goes on where it may not", resumed),
@@ -43,7 +43,7 @@ fn checks() -> Result<()> {
     equal("forbidden=nonsense", loaded.again("forbidden=nonsense").is_err(), true)
 }
 
-fn told() -> Result<()> {
+fn reported() -> Result<()> {
     equal("cpus_forbidden", Driver::query()?.forbidden.iter().collect::<Vec<_>>(), vec![1])?;
     let control = CpuControl { tsc_on: 1, ..CpuControl::default() };
     refused("global CONTROL", older::global_control(older::device()?, 1, &control), Errno::INVAL)
@@ -88,7 +88,7 @@ fn affinity() -> Result<()> {
     ensure!(state.sums()?.tsc > before.tsc, "the TSC stands still on a forbidden CPU");
     go_to(&[0, 1])?;
     older::control(&state_by_ioctl()?, &control())?;
-    equal("CPUs after the older door's CONTROL", allowed()?, vec![0])
+    equal("CPUs after the older interface's CONTROL", allowed()?, vec![0])
 }
 
 fn state_by_ioctl() -> Result<Vperfctr> {

@@ -1,4 +1,4 @@
-//! The older door: what a program built for perfctr 2.6 finds.
+//! The older interface: what a program built for perfctr 2.6 finds.
 
 mod garbage;
 
@@ -46,8 +46,8 @@ fn info() -> Result<()> {
         unsafe { older::ioctl(fd, nr::ABI, version.as_mut_ptr().expose_provenance()) }?;
         equal("ABI", version, [older::ABI_VERSION, 0])?;
 
-        let told = older::ask(fd, nr::INFO)?;
-        let field = |tag| told.get(&(tag, 0)).copied().unwrap_or(0) as u32;
+        let info = older::ask(fd, nr::INFO)?;
+        let field = |tag| info.get(&(tag, 0)).copied().unwrap_or(0) as u32;
         let expected = [
             older::ABI_VERSION,
             driver.info.cpu_type,
@@ -56,9 +56,9 @@ fn info() -> Result<()> {
             driver.info.tsc_to_cpu_mult,
         ];
         equal("fields of INFO", [0, 2, 3, 4, 5].map(field), expected)?;
-        let version = (0..8).flat_map(|i| (told.get(&(1, i)).copied().unwrap_or(0) as u32).to_le_bytes());
+        let version = (0..8).flat_map(|i| (info.get(&(1, i)).copied().unwrap_or(0) as u32).to_le_bytes());
         equal("driver_version", version.collect::<Vec<_>>(), driver.info.driver_version.to_vec())?;
-        equal("fields that 2.6 does not have", told.range((6, 0)..).count(), 0)?;
+        equal("fields that 2.6 does not have", info.range((6, 0)..).count(), 0)?;
 
         let cpus = driver.cpus.iter().fold(0, |mask, cpu| mask | 1 << cpu);
         for (number, expected) in [(nr::CPUS, cpus), (nr::CPUS_FORBIDDEN, 0)] {
@@ -129,7 +129,7 @@ fn counts() -> Result<()> {
     refused("IRESUME of what is unlinked", older::plain(&state, nr::IRESUME, 0), Errno::SRCH)
 }
 
-/// Both doors lead to one state.
+/// Both interfaces lead to one state.
 fn same_state() -> Result<()> {
     let state = older::open(nr::CREAT, 0)?;
     refused("a second CREAT", older::plain(older::device()?, nr::CREAT, 0), Errno::EXIST)?;
@@ -140,9 +140,9 @@ fn same_state() -> Result<()> {
         Errno::SRCH,
     )?;
     older::control(&state, &control())?;
-    let told = older::ask(&state, nr::READ_CONTROL)?;
+    let info = older::ask(&state, nr::READ_CONTROL)?;
     let expected = [((32, 0), 1), ((33, 0), 2), ((35, 1), 1), ((36, 0), 0x41_00C0), ((36, 1), 0x41_00C2)];
-    equal("READ_CONTROL", told, expected.into())?;
+    equal("READ_CONTROL", info, expected.into())?;
     let again = older::open(nr::OPEN, 0)?;
     Measured { state }.is_exact()?;
     again.stop()?;
@@ -172,7 +172,7 @@ fn page() -> Result<()> {
 
 fn overflow() -> Result<()> {
     const PERIOD: u32 = 100_000;
-    // The handler stays; its state gives way to one of this door.
+    // The handler stays; its state gives way to one of this interface.
     let interrupted = Interrupted::new(Then::Leave)?;
     interrupted.state.unlink()?;
     let state = older::open(nr::CREAT, 0)?;

@@ -81,7 +81,7 @@ fn of_a_tracee() -> Result<()> {
     grows_by_nothing(ROUNDS, come_and_go).context("before it ran")?;
     let state = Vperfctr::open(tracee.tid(), true)?;
     state.control(&control())?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     let last = state.sums()?;
     state.unlink()?;
     grows_by_nothing(ROUNDS, come_and_go).context("after it ran")?;

@@ -84,7 +84,7 @@ fn two_counters() -> Result<()> {
     equal("strange signals and refusals", (seen.strange, seen.refused), (0, 0))
 }
 
-/// Two that overflow with the same event are told with one signal.
+/// Two that overflow with the same event are in one signal.
 fn at_once() -> Result<()> {
     let interrupted = Interrupted::new(Then::Resume)?;
     let builder = ControlBuilder::new().i_mode(interrupting(INSTRUCTIONS, 1), PERIOD);

@@ -25,7 +25,7 @@ fn by_passed_descriptor() -> Result<()> {
     let tracee = Tracee::start_with(GIVES, |command| {
         command.stdin(OwnedFd::from(theirs));
     })?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     let state = Vperfctr::from(pass::receive(&ours).context("no descriptor came from the child")?);
     let seen = state.sums().context("read by who traces it")?;
     ensure!(seen.pmc[INSTRUCTIONS_AT] > 0, "nothing was counted");

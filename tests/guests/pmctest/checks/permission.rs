@@ -188,7 +188,7 @@ fn of_the_caller() -> Result<()> {
         let state = Vperfctr::open(tracee.tid(), true)?;
         let [(_, kernel), ..] = of_kernel_mode()?;
         state.control(&kernel).context("by root")?;
-        tracee.go_on_until(super::tracee::STOP)?;
+        tracee.continue_until(super::tracee::STOP)?;
         ensure!(state.sums()?.pmc[0] > 1000, "nothing was counted: {:?}", state.sums()?.pmc);
         Ok(())
     })();

@@ -24,7 +24,7 @@ use crate::placed::only;
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "reading-only-what-is-asked-for", run: only_what_is_asked_for },
     Check { name: "reading-algorithm", run: algorithm },
-    Check { name: "reading-start-tells-a-switch", run: start_tells_a_switch },
+    Check { name: "reading-start-shows-a-switch", run: start_shows_a_switch },
     Check { name: "reading-sums-of-64-bits", run: sums_of_64_bits },
 ];
 
@@ -209,23 +209,23 @@ fn counter_by_the_page(measured: &Measured, state: *const CpuState, i: usize, ea
 }
 
 /// "user-space should check the kernel state's TSC start value before and after the operation"
-fn start_tells_a_switch() -> Result<()> {
+fn start_shows_a_switch() -> Result<()> {
     let measured = Measured::start()?;
     with_mapped(&measured, |state| {
         // SAFETY: mapped and aligned.
         let start = || unsafe { addr_of!((*state).tsc_start).read_volatile() };
-        let mut told = 0;
+        let mut noticed = 0;
         for round in 0..50 {
             let (before, switched) = (start(), switches());
             let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 });
             let after = start();
             // A sleep may be over before the thread is switched out.
             if switches() > switched {
-                told += 1;
+                noticed += 1;
                 ensure!(after != before, "switch {round}: the TSC's start value is the same afterwards");
             }
         }
-        ensure!(told > 0, "50 sleeps, and not one switch");
+        ensure!(noticed > 0, "50 sleeps, and not one switch");
         Ok(())
     })
 }

@@ -135,6 +135,9 @@ fn more_than_32_bits_global() -> Result<()> {
     thread::sleep(Duration::from_millis(2_500));
     (0..20).try_for_each(|_| put_forward())?;
     let counted = global.sums(0)?.pmc[0];
-    ensure!((40 * FAR - (1 << 31)..40 * FAR + (1 << 31)).contains(&counted), "{counted:#x} counted of 40 times {FAR:#x}");
+    ensure!(
+        (40 * FAR - (1 << 31)..40 * FAR + (1 << 31)).contains(&counted),
+        "{counted:#x} counted of 40 times {FAR:#x}"
+    );
     global.stop()
 }

@@ -115,12 +115,12 @@ impl Tracee {
     }
 
     /// Let it go on, without the signal it stopped with.
-    fn go_on(&self) -> Result<()> {
+    fn continue_tracee(&self) -> Result<()> {
         self.ptrace(libc::PTRACE_CONT)
     }
 
-    pub(super) fn go_on_until(&self, signal: c_int) -> Result<()> {
-        self.go_on()?;
+    pub(super) fn continue_until(&self, signal: c_int) -> Result<()> {
+        self.continue_tracee()?;
         self.stops_with(signal)
     }
 
@@ -129,7 +129,7 @@ impl Tracee {
         let mut first = None;
         for (round, iterations) in ROUNDS.into_iter().enumerate() {
             let before = state.sums()?;
-            self.go_on_until(STOP)?;
+            self.continue_until(STOP)?;
             let after = state.sums()?;
             equal("mapped sums of a stopped thread", state.map()?.sums(), after)?;
             if round == 0 || round == ROUNDS.len() - 1 {
@@ -180,11 +180,11 @@ fn must_be_stopped_and_traced() -> Result<()> {
     seen?;
 
     let tracee = Tracee::start(ROUNDS_ROLE)?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     let state = Vperfctr::open(tracee.tid(), true)?;
     for _ in 1..ROUNDS.len() {
         // Right after the word of its stop, it may still be on its CPU.
-        tracee.go_on_until(STOP)?;
+        tracee.continue_until(STOP)?;
         state.read().context("a read at once after the stop")?;
     }
     Ok(())
@@ -199,7 +199,7 @@ fn open() -> Result<()> {
     equal("a new state", state.read()?, inactive)?;
     refused("creat where there is a state", Vperfctr::open(tracee.tid(), true), Errno::EXIST)?;
     equal("the state, opened again", Vperfctr::open(tracee.tid(), false)?.read()?, inactive)?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     refused("creat after it ran", Vperfctr::open(tracee.tid(), true), Errno::EXIST)?;
     equal("a state without control", state.read()?, inactive)?;
     refused("iresume without an overflow", state.iresume(), Errno::PERM)
@@ -207,7 +207,7 @@ fn open() -> Result<()> {
 
 pub(crate) fn control_and_read() -> Result<()> {
     let tracee = Tracee::start(ROUNDS_ROLE)?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     let state = Vperfctr::open(tracee.tid(), true)?;
     state.control(&control())?;
     equal("sums before it ran", state.sums()?, SumCtrs::default())?;
@@ -235,7 +235,7 @@ fn unlink() -> Result<()> {
     state.unlink().context("before it ran")?;
     let state = Vperfctr::open(tracee.tid(), true)?;
     state.control(&control())?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     let last = state.sums()?;
     ensure!(last.pmc[INSTRUCTIONS_AT] > 0, "nothing was counted");
     state.unlink()?;
@@ -252,13 +252,13 @@ fn unlink() -> Result<()> {
 fn samples() -> Result<()> {
     const PERIOD: u32 = 4_001;
     let tracee = Tracee::start(ROUNDS_ROLE)?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     let state = Vperfctr::open(tracee.tid(), true)?;
     let mut buffer = state.map_samples(0)?;
     state.control(&sampling(INSTRUCTIONS, PERIOD)?)?;
     let (mut recorded, tid) = (0, tracee.tid() as u32);
     for _ in ROUNDS {
-        tracee.go_on_until(STOP)?;
+        tracee.continue_until(STOP)?;
         let records = std::iter::from_fn(|| buffer.take());
         for record in records {
             equal("mask, pid and tid", (record.mask, record.pid, record.tid), (2, tid, tid))?;
@@ -279,21 +279,21 @@ pub(crate) fn iresume() -> Result<()> {
     let tracee = Tracee::start(ROUNDS_ROLE)?;
     for _ in 0..4 {
         // The next round has 100,000 iterations.
-        tracee.go_on_until(STOP)?;
+        tracee.continue_until(STOP)?;
     }
     let state = Vperfctr::open(tracee.tid(), true)?;
     state.control(&twice(INSTRUCTIONS, PERIOD)?)?;
     for number in 1..=3 {
-        tracee.go_on_until(SIGNAL)?;
+        tracee.continue_until(SIGNAL)?;
         let sums = state.sums()?;
         equal("accumulated and interrupting", sums.pmc[0], sums.pmc[1])?;
         equal("overflows", sums.pmc[1] / u64::from(PERIOD), number)?;
         state.iresume()?;
         refused("a second iresume", state.iresume(), Errno::PERM)?;
     }
-    tracee.go_on_until(SIGNAL)?;
+    tracee.continue_until(SIGNAL)?;
     let last = state.sums()?;
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     equal("events without iresume", state.sums()?.pmc, last.pmc)
 }
 
@@ -301,10 +301,10 @@ fn exec() -> Result<()> {
     let tracee = Tracee::start(EXECS_ROLE)?;
     let state = Vperfctr::open(tracee.tid(), true)?;
     state.control(&control())?;
-    tracee.go_on_until(libc::SIGTRAP)?;
+    tracee.continue_until(libc::SIGTRAP)?;
     let at_exec = state.sums()?;
     ensure!(at_exec.pmc[INSTRUCTIONS_AT] > 0, "nothing was counted before the exec");
-    tracee.go_on_until(STOP)?;
+    tracee.continue_until(STOP)?;
     tracee.is_exact(&state)
 }
 
@@ -319,7 +319,7 @@ pub(crate) fn killed_after(delay: u64) -> Result<()> {
     let mut state = Vperfctr::open(tracee.tid(), true)?;
     if delay % 2 == 1 {
         state.control(&control())?;
-        tracee.go_on_until(STOP)?;
+        tracee.continue_until(STOP)?;
     }
     let tid = tracee.tid();
     let killer = thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! What others execute shows nowhere: the processor's own registers run on between two periods of a thread, and programs
-//! can read them.
+//! What others execute shows nowhere: the processor's own registers run on between two intervals of a thread, and
+//! programs can read them.
 
 #![allow(unsafe_code)] // RDPMC, and what a child may do after a fork.
 

@@ -25,8 +25,8 @@ const NOTHING: usize = 4 * PAGE;
 const BEFORE_NOTHING: usize = 5 * PAGE;
 const LENGTH: usize = 7 * PAGE;
 
-/// The longest structure: a control, or an argument of the older door's calls.
-pub(super) const LONGEST: usize = 1024;
+/// The longest structure: a control, or an argument of the older interface's calls.
+pub(super) const MAX_ARGUMENT: usize = 1024;
 
 /// Addresses that nobody has, or only the kernel.
 const NOBODYS: [u64; 9] = [
@@ -62,7 +62,7 @@ impl Arena {
 
     /// A pointer to `content`, or to a part of it, or to somewhere else. Most are good.
     pub(super) fn pointer(&self, random: &mut Random, content: &[u8]) -> u64 {
-        let good = GOOD + 8 * random.below(((2 * PAGE - LONGEST) / 8) as u64) as usize;
+        let good = GOOD + 8 * random.below(((2 * PAGE - MAX_ARGUMENT) / 8) as u64) as usize;
         let (offset, length) = match random.below(16) {
             0 => return random.one_of(&NOBODYS),
             // Neither half is an address of ours.

@@ -10,8 +10,8 @@ use libvperfctr::layout::{VPERFCTR_READ_CHILDREN, VperfctrControl, syscall};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::arena::Arena;
+use super::ioctls;
 use super::mappings::Mappings;
-use super::older_door;
 use super::tracee::Tracee;
 use crate::checks::calls::call_i386;
 use crate::random::Random;
@@ -34,7 +34,7 @@ pub(super) struct Caller {
     /// Descriptors of everything else, and of nothing.
     others: Vec<i32>,
     _files: Vec<OwnedFd>,
-    /// The older door, where there is one.
+    /// The older interface, where there is one.
     device: Option<File>,
     /// Calls, and of them those that the kernel accepted.
     made: [u64; NAMES.len()],
@@ -248,13 +248,13 @@ impl Caller {
         control
     }
 
-    /// Numbers of both doors, and of none; arguments as the older one has them, or anything.
+    /// Numbers of both interfaces, and of none; arguments as the older one has them, or anything.
     fn ioctl(&mut self) -> bool {
         let control = self.control();
         let random = &mut self.random;
         let argument = match random.below(3) {
-            0 => older_door::nonsense(random),
-            _ => older_door::control(random, &control),
+            0 => ioctls::nonsense(random),
+            _ => ioctls::control(random, &control),
         };
         let any = random.next() as u32;
         let size = random.one_of(&[0, 4, 8, 12, 152, 348, 0x3FFF]);
@@ -262,9 +262,9 @@ impl Caller {
             0 => VPERFCTR_READ_CHILDREN,
             1 => any,
             2 => random.one_of(&[0, 1, 2, 3]) << 30 | size << 16 | 0xD000 | any & 0x7F,
-            _ => random.one_of(&older_door::COMMANDS),
+            _ => random.one_of(&ioctls::COMMANDS),
         };
-        let makes_states = command == older_door::CREAT || command == older_door::OPEN;
+        let makes_states = command == ioctls::CREAT || command == ioctls::OPEN;
         let small = random.one_of(&[0, 0, 1, self.tracee.tid() as u64, u64::MAX]);
         let by_value = random.below(8) < if makes_states { 7 } else { 1 };
         let pointer = self.arena.pointer(random, argument.as_bytes());

@@ -194,7 +194,7 @@ pub(super) fn move_everybody(run: &Run, random: &mut Random) -> Result<u64> {
     measured.state.unlink()?;
     ensure!(
         measured.state.sums()?.pmc[INSTRUCTIONS_AT] > last.pmc[INSTRUCTIONS_AT],
-        "unlink lost the last period"
+        "unlink lost the last interval"
     );
     equal("sums, again", measured.state.sums()?, measured.state.sums()?)?;
     Ok(moves)

@@ -2,7 +2,7 @@
 
 use vm_memory::{Bytes, GuestAddress};
 
-use super::room::Room;
+use super::allocator::GuestAllocator;
 use crate::address_map;
 use crate::machine::error::Error;
 
@@ -19,8 +19,8 @@ const SIZE: u64 = 0x100;
 
 /// After the kernel is loaded: one that lies there itself does not look there. Xen, for one, puts its trampoline below
 /// what these words say, and at 0 it would be lost.
-pub(super) fn write_data_area(room: &mut Room<'_>) -> Result<(), Error> {
-    if room.take(AREA, SIZE).is_err() {
+pub(super) fn write_data_area(allocator: &mut GuestAllocator<'_>) -> Result<(), Error> {
+    if allocator.take(AREA, SIZE).is_err() {
         return Ok(());
     }
     let words = [
@@ -29,7 +29,7 @@ pub(super) fn write_data_area(room: &mut Room<'_>) -> Result<(), Error> {
         (CONVENTIONAL, (address_map::LOW_MEMORY_END >> 10) as u16),
     ];
     for (at, word) in words {
-        room.memory().write_obj(word, GuestAddress(at)).map_err(Error::Memory)?;
+        allocator.memory().write_obj(word, GuestAddress(at)).map_err(Error::Memory)?;
     }
     Ok(())
 }

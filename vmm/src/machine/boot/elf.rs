@@ -4,8 +4,8 @@
 //! they want; test kernels are often 32-bit files, and where theirs go must be known before anything is put beside.
 //! Sources: System V ABI, chapters 4 and 5; ELF-64 Object File Format 1.5.
 
+use super::allocator::GuestAllocator;
 use super::image::{Image, u16_at, u32_at, u64_at};
-use super::room::Room;
 
 const MAGIC: &[u8] = b"\x7fELF";
 const CLASS_32: u8 = 1;
@@ -17,8 +17,8 @@ const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
 /// More program headers, or longer notes, than any kernel has.
-const MOST_HEADERS: u16 = 1024;
-const MOST_NOTES: u64 = 1 << 20;
+const MAX_HEADERS: u16 = 1024;
+const MAX_NOTES: u64 = 1 << 20;
 
 /// What a kernel's ELF headers say.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Elf {
             let (entry, at) = (u32_at(&header, 24), u32_at(&header, 28));
             (entry.into(), at.into(), u16_at(&header, 42), u16_at(&header, 44))
         };
-        if count > MOST_HEADERS {
+        if count > MAX_HEADERS {
             return Err(format!("{count} program headers are more than any kernel has"));
         }
         if count > 0 && size != if wide { 56 } else { 32 } {
@@ -84,13 +84,13 @@ impl Elf {
 
     /// Put the segments at their physical addresses. Memory is all zeroes so far, as what follows the file's part of
     /// a segment must be.
-    pub(super) fn load(&self, image: &mut Image, room: &mut Room<'_>) -> Result<(), String> {
+    pub(super) fn load(&self, image: &mut Image, allocator: &mut GuestAllocator<'_>) -> Result<(), String> {
         for segment in self.segments() {
             if segment.file_size > segment.memory_size {
                 return Err("a segment is longer in the file than in memory".to_owned());
             }
-            room.take(segment.physical_address, segment.memory_size)?;
-            image.copy(segment.offset, segment.file_size, room.memory(), segment.physical_address)?;
+            allocator.take(segment.physical_address, segment.memory_size)?;
+            image.copy(segment.offset, segment.file_size, allocator.memory(), segment.physical_address)?;
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Elf {
     /// The contents of the first note of this name and type.
     pub(super) fn note(&self, image: &Image, name: &[u8], kind: u32) -> Result<Option<Vec<u8>>, String> {
         for header in self.headers.iter().filter(|header| header.kind == PT_NOTE) {
-            if header.file_size > MOST_NOTES {
+            if header.file_size > MAX_NOTES {
                 return Err(format!("{} bytes of notes are more than any kernel has", header.file_size));
             }
             let notes = image.bytes(header.offset, header.file_size)?;

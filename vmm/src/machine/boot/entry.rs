@@ -1,6 +1,6 @@
 //! How a kernel is entered.
 
-use super::room::Room;
+use super::allocator::GuestAllocator;
 use crate::machine::error::Error;
 use crate::machine::gdt;
 
@@ -25,9 +25,14 @@ pub(in crate::machine) struct ProtectedMode {
 
 impl ProtectedMode {
     /// Neither protocol promises a GDT; a kernel that reloads a segment register before it has its own finds one.
-    pub(super) fn new(room: &mut Room<'_>, eip: u32, eax: u32, ebx: u32) -> Result<Self, Error> {
+    pub(super) fn new(
+        allocator: &mut GuestAllocator<'_>,
+        eip: u32,
+        eax: u32,
+        ebx: u32,
+    ) -> Result<Self, Error> {
         let descriptors = gdt::PROTECTED_MODE;
         let bytes: Vec<u8> = descriptors.iter().flat_map(|descriptor| descriptor.to_le_bytes()).collect();
-        Ok(Self { eip, eax, ebx, gdt: room.put(&bytes)? })
+        Ok(Self { eip, eax, ebx, gdt: allocator.put(&bytes)? })
     }
 }

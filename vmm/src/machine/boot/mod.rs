@@ -6,6 +6,7 @@
 //! | `pvh` | ELF with the PVH note | 32-bit protected mode | `struct hvm_start_info` (EBX) |
 //! | `multiboot` | ELF or other, with a multiboot 1 header | 32-bit protected mode | multiboot information (EBX) |
 
+mod allocator;
 mod bios;
 mod elf;
 pub(super) mod entry;
@@ -15,7 +16,6 @@ mod memory_map;
 mod modules;
 mod multiboot;
 mod pvh;
-mod room;
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Files that a kernel gets beside itself.
 
+use super::allocator::GuestAllocator;
 use super::image::Image;
-use super::room::Room;
 use crate::machine::config::Module;
 use crate::machine::error::Error;
 
@@ -16,21 +16,21 @@ pub(super) struct Loaded {
 }
 
 /// Put the files behind the kernel, which is where others put them too, in their order.
-pub(super) fn load(room: &mut Room<'_>, modules: &[Module]) -> Result<Vec<Loaded>, Error> {
-    let from = room.end();
+pub(super) fn load(allocator: &mut GuestAllocator<'_>, modules: &[Module]) -> Result<Vec<Loaded>, Error> {
+    let from = allocator.end();
     modules
         .iter()
         .map(|module| {
             let bad = |reason| Error::Module { path: module.path.clone(), reason };
             let mut file = Image::open(&module.path).map_err(bad)?;
             let size = file.length();
-            let start = room.find(size, PAGE, from).ok_or_else(|| {
+            let start = allocator.find(size, PAGE, from).ok_or_else(|| {
                 bad(format!(
                     "{} MiB do not fit beside the kernel; give the guest more memory (--memory)",
                     size.div_ceil(1 << 20)
                 ))
             })?;
-            file.copy(0, size, room.memory(), start).map_err(bad)?;
+            file.copy(0, size, allocator.memory(), start).map_err(bad)?;
             // `find` stays below 4 GiB.
             Ok(Loaded { start: start as u32, size: size as u32 })
         })

@@ -5,11 +5,11 @@ use linux_loader::loader::elf::start_info::{
 };
 use vm_memory::{ByteValued, GuestMemoryMmap};
 
+use super::allocator::GuestAllocator;
 use super::elf::Elf;
 use super::entry::{Entry, ProtectedMode};
 use super::image::{Image, u32_at, u64_at};
 use super::memory_map::memory_map;
-use super::room::Room;
 use super::{bios, modules};
 use crate::machine::acpi;
 use crate::machine::config::Config;
@@ -31,15 +31,15 @@ pub(super) fn entry(image: &Image, elf: &Elf) -> Result<Option<u64>, String> {
 
 pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Result<Entry, Error> {
     let bad_kernel = |reason| Error::Kernel { path: config.kernel.clone(), reason };
-    let mut room = Room::new(memory);
-    let eip = load_kernel(&mut room, config).map_err(bad_kernel)?;
-    bios::write_data_area(&mut room)?;
-    let loaded = modules::load(&mut room, &config.modules)?;
+    let mut allocator = GuestAllocator::new(memory);
+    let eip = load_kernel(&mut allocator, config).map_err(bad_kernel)?;
+    bios::write_data_area(&mut allocator)?;
+    let loaded = modules::load(&mut allocator, &config.modules)?;
 
     let mut list = Vec::new();
     for (module, at) in config.modules.iter().zip(&loaded) {
         // No address means no words.
-        let words = if module.words.is_empty() { 0 } else { room.put_text(module.words.as_bytes())? };
+        let words = if module.words.is_empty() { 0 } else { allocator.put_text(module.words.as_bytes())? };
         let entry = hvm_modlist_entry {
             paddr: at.start.into(),
             size: at.size.into(),
@@ -63,21 +63,21 @@ pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Resu
         magic: XEN_HVM_START_MAGIC_VALUE,
         version: 1,
         nr_modules: loaded.len() as u32,
-        modlist_paddr: if list.is_empty() { 0 } else { room.put(&list)?.into() },
-        cmdline_paddr: room.put_text(config.cmdline.as_bytes())?.into(),
+        modlist_paddr: if list.is_empty() { 0 } else { allocator.put(&list)?.into() },
+        cmdline_paddr: allocator.put_text(config.cmdline.as_bytes())?.into(),
         rsdp_paddr: acpi::write(memory, vcpus)?,
-        memmap_paddr: room.put(&map)?.into(),
+        memmap_paddr: allocator.put(&map)?.into(),
         memmap_entries: parts.len() as u32,
         ..Default::default()
     };
-    let ebx = room.put(start_info.as_slice())?;
-    Ok(Entry::Protected(ProtectedMode::new(&mut room, eip, 0, ebx)?))
+    let ebx = allocator.put(start_info.as_slice())?;
+    Ok(Entry::Protected(ProtectedMode::new(&mut allocator, eip, 0, ebx)?))
 }
 
-fn load_kernel(room: &mut Room<'_>, config: &Config) -> Result<u32, String> {
+fn load_kernel(allocator: &mut GuestAllocator<'_>, config: &Config) -> Result<u32, String> {
     let mut image = Image::open(&config.kernel)?;
     let elf = Elf::read(&image)?;
     let entry = entry(&image, &elf)?.ok_or("it has no PVH note")?;
-    elf.load(&mut image, room)?;
+    elf.load(&mut image, allocator)?;
     elf.check_entry(entry)
 }

@@ -198,7 +198,7 @@ fn a_multiboot_file_need_not_be_an_elf_file() {
 }
 
 #[test]
-fn what_a_kernel_is_told_lies_clear_of_it() {
+fn boot_information_lies_clear_of_the_kernel() {
     // All of low memory but a hole below the usual place, and that place itself.
     let taken = vec![0xC3; (address_map::LOW_MEMORY_END - 0x9000) as usize];
     let case = Case::new(&pvh(&[Part::load(0x9000, &taken)])).with_module("one", "w", b"x");

@@ -17,7 +17,7 @@ type Log = Rc<RefCell<Vec<&'static str>>>;
 /// A PMU whose counter overflows when told so.
 struct FakeHandler {
     log: Log,
-    alarm: bool,
+    overflow: bool,
     due: bool,
     vector: Option<u8>,
     /// So often the reader of its output has not taken enough.
@@ -47,7 +47,7 @@ impl ExitHandler for FakeHandler {
     }
     fn kicked(&mut self) {
         self.log.borrow_mut().push("kicked");
-        self.due |= std::mem::take(&mut self.alarm);
+        self.due |= std::mem::take(&mut self.overflow);
     }
     fn wants_mode(&mut self) -> bool {
         std::mem::take(&mut self.uncounted)
@@ -166,7 +166,7 @@ impl Report for Stops {
 #[derive(Default)]
 struct Start {
     /// A host counter has overflowed.
-    alarm: bool,
+    overflow: bool,
     /// A guest's write has let a counter overflow.
     due: bool,
     /// A counter of the attached state has overflowed, and the guest has named [`VECTOR`].
@@ -195,7 +195,7 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
     let vector = start.vector.then_some(VECTOR);
     let handler = FakeHandler {
         log: Rc::clone(&log),
-        alarm: start.alarm,
+        overflow: start.overflow,
         due: start.due,
         vector,
         waits: start.waits,
@@ -211,7 +211,7 @@ fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
         data: [0],
     };
     let report = Reporting::new(0, stops.clone());
-    Thread::new(handler, receiver, report, kick::Enrolled::with(&immediate_exit)).main(&mut kvm);
+    Thread::new(handler, receiver, report, kick::KickGuard::with(&immediate_exit)).main(&mut kvm);
     drop(kvm);
     (log.take(), std::mem::take(&mut stops.0.lock().unwrap()))
 }
@@ -224,7 +224,7 @@ fn kick(commands: Vec<Command>) -> Enter {
     Enter::Error(libc::EINTR, commands)
 }
 
-const ALARM: Start = Start { alarm: true, due: false, vector: false, refuses: false, waits: 0 };
+const OVERFLOW: Start = Start { overflow: true, due: false, vector: false, refuses: false, waits: 0 };
 
 #[test]
 fn an_overflow_by_a_write_interrupts_before_the_guest_goes_on() {
@@ -239,11 +239,11 @@ fn an_instruction_that_the_processor_has_not_counted_is_counted_before_the_guest
 }
 
 #[test]
-fn an_alarm_interrupts_once_and_before_commands_are_obeyed() {
-    let (log, _) = run(vec![kick(vec![dump()]), kick(vec![])], ALARM);
+fn an_overflow_interrupts_once_and_before_commands_are_obeyed() {
+    let (log, _) = run(vec![kick(vec![dump()]), kick(vec![])], OVERFLOW);
     assert_eq!(log[..5], ["enter", "kicked", "interrupt", "dump", "kicked"]);
     assert_eq!(log[5..], ["enter", "kicked", "enter", "kicked", "kicked", "finish"]);
-    let (log, _) = run(vec![kick(vec![Command::End])], ALARM);
+    let (log, _) = run(vec![kick(vec![Command::End])], OVERFLOW);
     assert_eq!(log, ["enter", "kicked", "interrupt", "kicked", "finish"]);
 }
 
@@ -267,10 +267,10 @@ fn a_vcpu_that_waits_for_the_reader_of_its_output_obeys_and_does_not_enter() {
 
 #[test]
 fn a_reset_vcpu_is_entered_again_and_other_errors_stop_the_machine() {
-    let (log, stops) = run(vec![Enter::Error(libc::EAGAIN, vec![])], ALARM);
+    let (log, stops) = run(vec![Enter::Error(libc::EAGAIN, vec![])], OVERFLOW);
     assert_eq!(log, ["enter", "enter", "kicked", "interrupt", "kicked", "finish"]);
     assert_eq!(stops, []);
-    let (log, stops) = run(vec![Enter::Error(libc::EFAULT, vec![Command::End])], ALARM);
+    let (log, stops) = run(vec![Enter::Error(libc::EFAULT, vec![Command::End])], OVERFLOW);
     assert_eq!(log, ["enter", "finish"]);
     assert!(matches!(&stops[..], [Stop::Failed(_)]), "{stops:?}");
 }
@@ -284,7 +284,7 @@ fn a_stop_pauses_and_nothing_is_delivered_after_it() {
 
 #[test]
 fn an_interrupt_that_kvm_refuses_stops_the_machine() {
-    let (log, stops) = run(vec![kick(vec![Command::End])], Start { refuses: true, ..ALARM });
+    let (log, stops) = run(vec![kick(vec![Command::End])], Start { refuses: true, ..OVERFLOW });
     assert_eq!(log, ["enter", "kicked", "interrupt", "kicked", "finish"]);
     assert!(matches!(&stops[..], [Stop::Failed(reason)] if reason.contains("overflow")), "{stops:?}");
 }

@@ -5,7 +5,7 @@ mod thresholds;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::pmu::{HostEvent, HostPmu, LONGEST_ALARM, LoadError};
+use crate::host::pmu::{HostEvent, HostPmu, LoadError, MAX_THRESHOLD};
 
 /// Most slots that are used, whatever the source offers. No processor has more counters per thread.
 pub(crate) const MAX_SLOTS: usize = 32;
@@ -48,9 +48,9 @@ pub struct WriteCounts {
     /// The event was found loaded.
     pub avoided: u64,
     /// A threshold for an overflow had to be set.
-    pub alarms_set: u64,
+    pub thresholds_set: u64,
     /// The threshold was found set early enough.
-    pub alarms_kept: u64,
+    pub thresholds_kept: u64,
 }
 
 /// A set of slots.
@@ -248,7 +248,7 @@ impl<H: HostPmu> Slots<H> {
                 Ok(()) => {
                     self.read &= !(1 << index);
                     self.emulated[index] = 0;
-                    let threshold = self.now(index as u8).unwrap_or(0).saturating_add(LONGEST_ALARM);
+                    let threshold = self.now(index as u8).unwrap_or(0).saturating_add(MAX_THRESHOLD);
                     self.loaded[index] = Some(Loaded { event, used: self.clock, threshold });
                     self.writes.made += 1;
                     return Ok(index as u8);

@@ -1,7 +1,7 @@
 //! When the host is to notify of an overflow.
 
 use crate::accounting::slots::{Loaded, MAX_SLOTS, SlotSet, Slots};
-use crate::host::pmu::{HostPmu, LONGEST_ALARM, LoadError};
+use crate::host::pmu::{HostPmu, LoadError, MAX_THRESHOLD};
 
 impl<H: HostPmu> Slots<H> {
     /// Have the host notify of `slot` no later than at `count`.
@@ -9,7 +9,7 @@ impl<H: HostPmu> Slots<H> {
         let index = usize::from(slot) % MAX_SLOTS;
         let set = self.loaded[index].map_or(0, |loaded| loaded.threshold);
         if set <= count {
-            self.writes.alarms_kept += 1;
+            self.writes.thresholds_kept += 1;
             return Ok(());
         }
         self.set_threshold(slot, count)
@@ -18,9 +18,9 @@ impl<H: HostPmu> Slots<H> {
     fn set_threshold(&mut self, slot: u8, count: u64) -> Result<(), LoadError> {
         let index = usize::from(slot) % MAX_SLOTS;
         let now = self.now(slot).ok_or(LoadError::Busy)?;
-        let after = count.saturating_sub(now).clamp(1, LONGEST_ALARM);
+        let after = count.saturating_sub(now).clamp(1, MAX_THRESHOLD);
         self.host.arm(index, after)?;
-        self.writes.alarms_set += 1;
+        self.writes.thresholds_set += 1;
         if let Some(loaded) = &mut self.loaded[index] {
             loaded.threshold = now.saturating_add(after);
         }

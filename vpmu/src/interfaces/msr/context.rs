@@ -49,7 +49,7 @@ pub struct RegisterCounts {
 pub struct RegisterCounter {
     /// RDPMC's number for it.
     pub rdpmc: u32,
-    /// What it is told to count.
+    /// What it is set to count.
     #[serde(flatten)]
     pub select: Select,
     /// Its contents.

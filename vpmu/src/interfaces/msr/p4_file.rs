@@ -202,7 +202,7 @@ impl P4File {
         (0..COUNTERS).filter(|&counter| waits(counter)).fold(0, |set, counter| set | 1 << counter)
     }
 
-    /// A counter was looked at: set its overflow flag, tell its interrupt, start who waits for it.
+    /// A counter was looked at: set its overflow flag, report its interrupt, start who waits for it.
     fn note<H: HostPmu>(&mut self, i: usize, seen: Seen, context: &mut Context<'_, H>) {
         if !seen.overflow {
             return;

@@ -336,7 +336,7 @@ impl P6File {
         self.registers.global.is_none() || self.global_control >> bit & 1 != 0
     }
 
-    /// A counter was looked at: set its status bit before its interrupt is told.
+    /// A counter was looked at: set its status bit before its interrupt is reported.
     fn note(&mut self, bit: u32, seen: Seen) {
         if self.registers.global.is_some() {
             self.global_status |= u64::from(seen.overflow) << bit;

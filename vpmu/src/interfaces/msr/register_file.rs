@@ -45,7 +45,7 @@ impl Layout {
     fn new(config: &PmuConfig) -> Self {
         let facts = config.model.facts();
         match facts.registers {
-            _ if !config.msr_door => Self::None,
+            _ if !config.pmu_registers => Self::None,
             Registers::P5(registers) => Self::P5(Box::new(P5File::new(registers, facts.width))),
             Registers::P6(registers) => Self::P6(Box::new(P6File::new(registers, facts.width))),
             Registers::P4(registers) => Self::P4(Box::new(P4File::new(registers, facts.width))),

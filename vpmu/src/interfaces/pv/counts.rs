@@ -1,13 +1,13 @@
 //! What happened at the paravirtual interface, for the dump.
 
-use perfctr_abi::door::op;
+use perfctr_abi::pv::op;
 use serde::{Deserialize, Serialize};
 
 use crate::interfaces::pv::error::PvError;
 
 /// Doorbell writes, by operation and by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DoorCounts {
+pub struct PvCounts {
     /// UPDATE_CONTROL.
     pub update_control: u64,
     /// SUSPEND.
@@ -29,7 +29,7 @@ pub struct DoorCounts {
     pub errors: u64,
 }
 
-impl DoorCounts {
+impl PvCounts {
     /// Operation `number` was asked for.
     #[inline]
     pub(super) fn count(&mut self, number: u64, outcome: &Result<(), PvError>) {

@@ -1,8 +1,8 @@
 //! How a guest driver finds the paravirtual interface.
 
-use perfctr_abi::door;
+use perfctr_abi::pv;
 
-use crate::config::{DoorParts, PmuConfig};
+use crate::config::{PmuConfig, PvParts};
 
 /// One CPUID leaf; its sub-leaves are all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,39 +19,39 @@ pub struct CpuidLeaf {
     pub edx: u32,
 }
 
-/// The CPUID leaves by which a guest driver finds the interface, see [`perfctr_abi::door`].
-pub fn door_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
+/// The CPUID leaves by which a guest driver finds the interface, see [`perfctr_abi::pv`].
+pub fn pv_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
     let facts = config.model.facts();
     // Those that this host has something to count with.
     let fixed = config.model.cpuid(config.host).architectural.map_or(0, |[_, _, _, edx]| edx & 0x1F);
-    let window = if config.msr_door && config.rdpmc_faults { door::COUNTERS_RDPMC_WINDOW } else { 0 };
+    let window = if config.pmu_registers && config.rdpmc_faults { pv::COUNTERS_RDPMC_WINDOW } else { 0 };
     let [ebx, ecx, edx] = [0, 4, 8].map(|at| {
-        let text = door::SIGNATURE;
+        let text = pv::SIGNATURE;
         u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]])
     });
     [
-        CpuidLeaf { leaf: door::LEAF_SIGNATURE, eax: door::LEAF_COUNTERS, ebx, ecx, edx },
+        CpuidLeaf { leaf: pv::LEAF_SIGNATURE, eax: pv::LEAF_COUNTERS, ebx, ecx, edx },
         CpuidLeaf {
-            leaf: door::LEAF_INTERFACE,
-            eax: door::VERSION,
-            ebx: door::MSR_BASE,
+            leaf: pv::LEAF_INTERFACE,
+            eax: pv::VERSION,
+            ebx: pv::MSR_BASE,
             ecx: facts.cpu_type,
             edx: facts.features,
         },
         CpuidLeaf {
-            leaf: door::LEAF_COUNTERS,
+            leaf: pv::LEAF_COUNTERS,
             eax: facts.counters | fixed << 8,
             ebx: facts.width,
             ecx: config.core_khz,
-            edx: flags(config.door) | window,
+            edx: flags(config.pv) | window,
         },
     ]
 }
 
-fn flags(parts: DoorParts) -> u32 {
+fn flags(parts: PvParts) -> u32 {
     let flag = |there, flag| if there { flag } else { 0 };
-    let later = flag(parts.control, door::COUNTERS_CONTROL) | flag(parts.vector, door::COUNTERS_VECTOR);
-    later | door::COUNTERS_ATTENTION
+    let later = flag(parts.control, pv::COUNTERS_CONTROL) | flag(parts.vector, pv::COUNTERS_VECTOR);
+    later | pv::COUNTERS_ATTENTION
 }
 
 #[cfg(test)]
@@ -65,15 +65,15 @@ mod tests {
             model: Model::K8,
             host: crate::HostFamily::K8.processor(),
             core_khz: 2_000_000,
-            msr_door: true,
+            pmu_registers: true,
             rdpmc_faults: true,
-            door: DoorParts::ALL,
+            pv: PvParts::ALL,
         };
-        let [signature, interface, counters] = door_cpuid(&config);
+        let [signature, interface, counters] = pv_cpuid(&config);
         let text = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes).concat();
         assert_eq!(text, b"perfvisorPMU");
         assert_eq!((signature.leaf, signature.eax), (0x4000_0100, 0x4000_0102));
-        assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 2, ebx: door::MSR_BASE, ecx: 13, edx: 6 });
+        assert_eq!(interface, CpuidLeaf { leaf: 0x4000_0101, eax: 2, ebx: pv::MSR_BASE, ecx: 13, edx: 6 });
         assert_eq!(counters, CpuidLeaf { leaf: 0x4000_0102, eax: 4, ebx: 48, ecx: 2_000_000, edx: 15 });
     }
 }

@@ -1,6 +1,6 @@
 //! Why an operation failed, and the number that says so in the page.
 
-use perfctr_abi::door::result;
+use perfctr_abi::pv::result;
 
 use crate::accounting::attachment::UnknownId;
 use crate::families::control_data::ControlError;

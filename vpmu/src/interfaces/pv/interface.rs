@@ -6,18 +6,18 @@ use vm_memory::bitmap::BS;
 use crate::accounting::accounts::Accounts;
 use crate::accounting::attachment::Attachment;
 use crate::accounting::slots::HoldsSlots;
-use crate::config::DoorParts;
+use crate::config::PvParts;
 use crate::guest_memory::PAGE_SIZE;
 use crate::host::pmu::HostPmu;
 use crate::interfaces::outcome::MsrOutcome;
-use crate::interfaces::pv::counts::DoorCounts;
+use crate::interfaces::pv::counts::PvCounts;
 use crate::interfaces::pv::error::PvError;
 use crate::interfaces::pv::msrs::PvMsr;
 use crate::interfaces::pv::vcpu_page::VcpuPage;
 
 /// The paravirtual interface of one vCPU.
 pub(crate) struct PvInterface {
-    parts: DoorParts,
+    parts: PvParts,
     /// MSR_PAGE as written: page address | 1, or 0.
     page_msr: u64,
     /// MSR_VECTOR: of the interrupt; 0: the guest's LVTPC says.
@@ -26,13 +26,13 @@ pub(crate) struct PvInterface {
     pmi: bool,
     /// One that LVTPC reports has been taken: the page is to say so before the guest goes on.
     attention: bool,
-    counts: DoorCounts,
+    counts: PvCounts,
 }
 
 impl PvInterface {
     /// As after reset.
-    pub(crate) fn new(parts: DoorParts) -> Self {
-        let counts = DoorCounts::default();
+    pub(crate) fn new(parts: PvParts) -> Self {
+        let counts = PvCounts::default();
         Self { parts, page_msr: 0, vector: 0, pmi: false, attention: false, counts }
     }
 
@@ -138,7 +138,7 @@ impl PvInterface {
         self.counts.count(number, outcome);
     }
 
-    pub(crate) fn counts(&self) -> DoorCounts {
+    pub(crate) fn counts(&self) -> PvCounts {
         self.counts
     }
 }

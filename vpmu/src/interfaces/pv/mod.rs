@@ -1,5 +1,5 @@
 //! The paravirtual interface of the guest driver: CPUID leaves, a few MSRs, and a page for each vCPU
-//! ([`perfctr_abi::door`]).
+//! ([`perfctr_abi::pv`]).
 
 pub(crate) mod counts;
 pub(crate) mod cpuid;

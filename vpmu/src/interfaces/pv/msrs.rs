@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use perfctr_abi::door::{
+use perfctr_abi::pv::{
     MSR_BASE, MSR_COUNT, MSR_DOORBELL, MSR_PAGE, MSR_RDPMC, MSR_RDPMC_FIXED, MSR_VECTOR, RDPMC_COUNT,
     RDPMC_FIXED_COUNT,
 };
 
 /// Those MSRs, all of which must reach [`VirtualPmu`](crate::VirtualPmu).
-pub const DOOR_MSRS: Range<u32> = MSR_BASE..MSR_BASE + MSR_COUNT;
+pub const PV_MSRS: Range<u32> = MSR_BASE..MSR_BASE + MSR_COUNT;
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

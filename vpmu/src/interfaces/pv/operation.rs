@@ -1,7 +1,7 @@
-//! The operations behind the doorbell, see [`perfctr_abi::door`].
+//! The operations behind the doorbell, see [`perfctr_abi::pv`].
 
-use perfctr_abi::door::{op, result};
 use perfctr_abi::layout::{CpuControl, MAX_COUNTERS};
+use perfctr_abi::pv::{op, result};
 use vm_memory::GuestMemory;
 use vm_memory::bitmap::{BS, BitmapSlice};
 
@@ -42,7 +42,7 @@ impl<H: HostPmu, M: GuestMemory + ?Sized, O: HoldsSlots> Doorbell<'_, H, M, O> {
     /// The guest writes `number` to the doorbell: perform that operation on what the page says. Without a page the write
     /// faults.
     #[inline]
-    pub(crate) fn ring(&mut self, number: u64) -> MsrOutcome {
+    pub(crate) fn dispatch(&mut self, number: u64) -> MsrOutcome {
         let Some(page) = self.pv.page(self.mem) else { return MsrOutcome::GpFault };
         self.accounts.slots_mut().begin_operation();
         let outcome = match number {
@@ -211,7 +211,7 @@ impl<H: HostPmu, M: GuestMemory + ?Sized, O: HoldsSlots> Doorbell<'_, H, M, O> {
         Ok(())
     }
 
-    /// A third state may be attached, which the guest has forgotten. Of its counters nobody is told any more.
+    /// A third state may be attached, which the guest has forgotten. Nothing is reported of its counters any more.
     fn forget_third(&mut self, page: &VcpuPage<'_, impl BitmapSlice>) {
         if self.attachment.is_running() {
             self.attachment.end(self.accounts, self.mem);

@@ -2,8 +2,8 @@
 
 use std::mem::offset_of;
 
-use perfctr_abi::door::Page;
 use perfctr_abi::layout::CpuControl;
+use perfctr_abi::pv::Page;
 use vm_memory::GuestMemory;
 use vm_memory::bitmap::{BitmapSlice, WithBitmapSlice};
 

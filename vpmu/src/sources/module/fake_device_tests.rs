@@ -2,22 +2,22 @@ use std::cell::{Cell, RefCell};
 use std::io;
 
 use super::*;
-use crate::host::pmu::LONGEST_ALARM;
+use crate::host::pmu::MAX_THRESHOLD;
 
 thread_local! {
-    /// What the fake was told, and how it answers the next load.
-    static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// What the fake was asked for, and how it answers the next load.
+    static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static ANSWER: Cell<Option<i32>> = const { Cell::new(None) };
     static REFUSAL: Cell<Option<i32>> = const { Cell::new(None) };
     static LOST: Cell<bool> = const { Cell::new(false) };
 }
 
-fn tell(what: String) {
-    TOLD.with_borrow_mut(|told| told.push(what));
+fn called(what: String) {
+    CALLS.with_borrow_mut(|calls| calls.push(what));
 }
 
-fn told() -> Vec<String> {
-    TOLD.take()
+fn calls() -> Vec<String> {
+    CALLS.take()
 }
 
 struct Fake;
@@ -31,18 +31,18 @@ impl Counters for Fake {
         if let Some(errno) = REFUSAL.take() {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        tell(format!("attach {signal}"));
+        called(format!("attach {signal}"));
         LOST.set(false);
         Ok(())
     }
 
     fn load(&mut self, counter: u32, evntsel: u64) -> io::Result<()> {
-        tell(format!("load {counter} {evntsel:#x}"));
+        called(format!("load {counter} {evntsel:#x}"));
         ANSWER.take().map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
     }
 
     fn arm(&mut self, counter: u32, after: u64) -> io::Result<()> {
-        tell(format!("arm {counter} {after}"));
+        called(format!("arm {counter} {after}"));
         Ok(())
     }
 
@@ -76,7 +76,7 @@ fn the_first_load_attaches_and_each_is_one_register() {
     assert!(pmu.hardware().is_some_and(|counts| counts.switches == 0));
     pmu.load(2, CYCLES).unwrap();
     pmu.load(0, HostEvent { config: 0x1_0085_11C0, usr: true, os: true }).unwrap();
-    assert_eq!(told(), ["attach 40", "load 2 0x10076", "load 0 0x1008711c0"]);
+    assert_eq!(calls(), ["attach 40", "load 2 0x10076", "load 0 0x1008711c0"]);
     assert_eq!((pmu.now(2), pmu.now(0), pmu.now(1), pmu.now(99)), (Some(102), Some(100), None, None));
     assert!(pmu.hardware().is_some_and(|counts| counts.switches == 1));
 }
@@ -85,23 +85,23 @@ fn the_first_load_attaches_and_each_is_one_register() {
 fn what_is_unloaded_is_empty_and_the_module_need_not_know() {
     let mut pmu = pmu(HostFamily::Amd);
     pmu.load(1, CYCLES).unwrap();
-    told();
+    calls();
     pmu.unload(1);
     pmu.unload(99);
     assert_eq!(pmu.now(1), None);
     assert!(matches!(pmu.arm(1, 5), Err(LoadError::Unsupported)));
-    assert!(told().is_empty());
+    assert!(calls().is_empty());
 }
 
 #[test]
-fn alarms_are_the_modules() {
+fn thresholds_are_the_modules() {
     let mut pmu = pmu(HostFamily::Amd);
     assert!(matches!(pmu.arm(0, 5), Err(LoadError::Unsupported)));
     pmu.load(0, CYCLES).unwrap();
-    told();
+    calls();
     pmu.arm(0, 5).unwrap();
-    pmu.arm(0, LONGEST_ALARM).unwrap();
-    assert_eq!(told(), ["arm 0 5", "arm 0 1099511627776"]);
+    pmu.arm(0, MAX_THRESHOLD).unwrap();
+    assert_eq!(calls(), ["arm 0 5", "arm 0 1099511627776"]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_cannot_count_is_refused_and_the_slot_is_empty() {
     assert!(matches!(zen.load(4, CYCLES), Err(LoadError::Busy)), "there are four");
     assert!(matches!(zen.load(0, event(0xFF03)), Err(LoadError::Unsupported)), "needs two counters");
     assert!(matches!(zen.load(0, event(1 << 40)), Err(LoadError::Unsupported)), "no bit of a VMM's");
-    assert!(told().is_empty());
+    assert!(calls().is_empty());
     pmu(HostFamily::Amd).load(0, event(0xFF03)).unwrap();
     for (errno, unsupported) in [(libc::EPERM, true), (libc::EINVAL, true), (libc::EACCES, false)] {
         zen.load(0, CYCLES).unwrap();
@@ -121,7 +121,7 @@ fn what_cannot_count_is_refused_and_the_slot_is_empty() {
         assert!(outcome.is_err());
         assert_eq!(zen.now(0), None);
     }
-    told();
+    calls();
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn counters_that_root_has_taken_back_count_nothing_until_they_can_be_had_again()
         assert!(matches!(pmu.load(0, CYCLES), Err(LoadError::Busy)));
         assert_eq!((pmu.now(0), pmu.now(1)), (None, None));
     }
-    told();
+    calls();
     pmu.load(0, CYCLES).unwrap();
-    assert_eq!(told(), ["attach 40", "load 0 0x10076"]);
+    assert_eq!(calls(), ["attach 40", "load 0 0x10076"]);
     assert_eq!((pmu.now(0), pmu.now(1)), (Some(100), None), "the other slot has to be loaded anew");
 }
 
@@ -148,7 +148,7 @@ fn whether_kvms_instructions_count_is_asked_when_counting_begins() {
     assert!(!pmu.counts_emulated());
     pmu.load(0, CYCLES).unwrap();
     assert!(pmu.counts_emulated());
-    told();
+    calls();
 }
 
 #[test]
@@ -158,6 +158,6 @@ fn may_be_created_on_another_thread_than_the_vcpus() {
 }
 
 #[test]
-fn the_longest_alarm_is_the_modules() {
-    assert_eq!(LONGEST_ALARM, perfctr_abi::host_module::LONGEST_ALARM);
+fn the_largest_threshold_is_the_modules() {
+    assert_eq!(MAX_THRESHOLD, perfctr_abi::host_module::MAX_THRESHOLD);
 }

@@ -14,7 +14,7 @@ use perf_event_open_sys::bindings::{
 use perf_event_open_sys::perf_event_open;
 
 use super::counter_page::{CounterPage, PageReading};
-use crate::host::pmu::{HostEvent, LONGEST_ALARM};
+use crate::host::pmu::{HostEvent, MAX_THRESHOLD};
 
 /// perf_event_open's arguments behind the attributes: of this thread, on every processor, in no group, closed by exec.
 pub const EVENT_OF_THIS_THREAD: [u32; 4] = [0, u32::MAX, u32::MAX, PERF_FLAG_FD_CLOEXEC];
@@ -69,7 +69,7 @@ impl Counter {
         attr.set_exclude_kernel(u64::from(!event.os));
         if signal.is_some() {
             // Only an event that samples can be given another period later.
-            attr.__bindgen_anon_1.sample_period = LONGEST_ALARM;
+            attr.__bindgen_anon_1.sample_period = MAX_THRESHOLD;
             attr.__bindgen_anon_2.wakeup_events = 1;
         }
         let file = open(&mut attr)?;
@@ -131,7 +131,7 @@ fn open(attr: &mut perf_event_attr) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Have the kernel send `signal` to the calling thread whenever `event` has something to tell.
+/// Have the kernel send `signal` to the calling thread whenever `event` has something to report.
 fn signal_this_thread(event: &File, signal: libc::c_int) -> io::Result<()> {
     /// `struct f_owner_ex` (fcntl(2), F_SETOWN_EX).
     #[repr(C)]

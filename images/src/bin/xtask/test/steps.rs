@@ -268,7 +268,7 @@ fn end_to_end(context: &Context) -> Result<Tally> {
 /// run here, and each of their many exits takes long in the lab.
 fn bare_in_lab(context: &Context) -> Result<Tally> {
     const HERE: [&str; 8] =
-        ["door_", "family_", "hostile_", "kernel_", "lvtpc_", "machine_", "rdpmc_", "run_command_"];
+        ["pv_", "family_", "hostile_", "kernel_", "lvtpc_", "machine_", "rdpmc_", "run_command_"];
     let bare = cargo("test").args(["--release", "--color=never", "--package=perfvisor", "--test=bare"]);
     let bare = bare
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", repository().join("tests/lab/in-lab.sh"))

@@ -19,7 +19,7 @@ pub(super) struct Tally {
 }
 
 /// One that is tried again may be an accident; a second one in a run is none.
-const MOST_RETRIES: usize = 1;
+const MAX_RETRIES: usize = 1;
 
 impl Tally {
     pub(super) fn passed(passed: usize) -> Self {
@@ -36,7 +36,7 @@ impl Tally {
 
     /// Makes a failure of more retries than may be, whichever steps had them.
     pub(super) fn judge_retries(&mut self) {
-        if self.retries.len() > MOST_RETRIES {
+        if self.retries.len() > MAX_RETRIES {
             self.failures.push(format!("{} tests were tried again", self.retries.len()));
         }
     }

@@ -96,7 +96,7 @@ impl Held {
         Ok(Self { child, release })
     }
 
-    fn go_on_to_its_end(mut self) -> Result<()> {
+    fn run_to_its_end(mut self) -> Result<()> {
         self.release.write_all(&[0])?;
         self.child.succeeds()
     }
@@ -107,7 +107,7 @@ fn held(state: &Vperfctr, meanwhile: impl FnOnce() -> Result<()>) -> Result<Beyo
     let before = state.children_sums()?;
     let child = Held::start()?;
     meanwhile()?;
-    child.go_on_to_its_end()?;
+    child.run_to_its_end()?;
     beyond(&before, &state.children_sums()?, ITERATIONS)
 }
 
@@ -118,12 +118,12 @@ fn after_stop_and_unlink() -> Result<()> {
     let usual = held(&root.state, || Ok(()))?;
     equal("with a stopped root", held(&root.state, || Ok(root.state.stop()?))?, usual)?;
     let sums = root.state.children_sums()?;
-    Held::start()?.go_on_to_its_end()?;
+    Held::start()?.run_to_its_end()?;
     equal("children's sums after a child of a stopped root", root.state.children_sums()?, sums)?;
     root.state.control(&inheriting())?;
     equal("with an unlinked root", held(&root.state, || Ok(root.state.unlink()?))?, usual)?;
     let last = root.state.children_sums()?;
-    Held::start()?.go_on_to_its_end()?;
+    Held::start()?.run_to_its_end()?;
     equal("children's sums after the root's end", root.state.children_sums()?, last)
 }
 
@@ -138,9 +138,9 @@ fn of_a_new_control() -> Result<()> {
     let fresh = root.state.children_sums()?;
     equal("children's sums after a control", fresh.pmc, SumCtrs::default().pmc)?;
     let new = Held::start()?;
-    old.go_on_to_its_end()?;
+    old.run_to_its_end()?;
     equal("children's sums after the end of an older child", root.state.children_sums()?, fresh)?;
-    new.go_on_to_its_end()?;
+    new.run_to_its_end()?;
     let sums = root.state.children_sums()?;
     equal("a child of the new control", beyond(&fresh, &sums, ITERATIONS)?, usual)?;
 

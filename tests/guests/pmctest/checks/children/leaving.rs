@@ -22,7 +22,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "children-of-a-tracee", run: of_a_tracee },
     Check { name: "children-close-on-exec", run: close_on_exec },
     Check { name: "control-close-on-exec", run: own_close_on_exec },
-    Check { name: "ioctl-close-on-exec", run: close_on_exec_by_the_older_door },
+    Check { name: "ioctl-close-on-exec", run: close_on_exec_by_ioctl },
 ];
 
 /// A child without counters.
@@ -149,7 +149,7 @@ fn own_close_on_exec() -> Result<()> {
     closes_on_exec(|state, control| state.control(control).is_ok())
 }
 
-fn close_on_exec_by_the_older_door() -> Result<()> {
+fn close_on_exec_by_ioctl() -> Result<()> {
     closes_on_exec(|state, control| older::control(state, control).is_ok())
 }
 

@@ -95,7 +95,7 @@ fn migrating() -> Result<()> {
 }
 
 /// Instructions of the kernel, with periods that end all along the way into a sleep, also where the scheduler has
-/// interrupts off and only the switch finds the overflow: told once, whenever it was, and while it still matters.
+/// interrupts off and only the switch finds the overflow: signalled once, whenever it was, and while it still matters.
 fn in_the_scheduler() -> Result<()> {
     with_a_rival_and_alone(|| sleeps(150))
 }
@@ -108,7 +108,7 @@ pub(crate) fn in_kernel(tsc_on: bool, period: u32) -> Result<VperfctrControl> {
 
 fn sleeps(rounds: u32) -> Result<()> {
     let interrupted = Interrupted::new(Then::Leave)?;
-    let (mut told, mut cut_short) = (0, 0);
+    let (mut signalled, mut cut_short) = (0, 0);
     for round in 0..rounds {
         let period = 200 + round * 31;
         interrupted.state.control(&in_kernel(round % 2 == 0, period)?)?;
@@ -124,12 +124,12 @@ fn sleeps(rounds: u32) -> Result<()> {
             interrupted.page()?
         );
         equal("strange signals", before_the_end.strange + at_the_end.strange, 0)?;
-        told += signals;
+        signalled += signals;
         cut_short += u64::from(cut);
     }
     ensure!(
-        told > u64::from(rounds) / 2,
-        "only {told} overflows in {rounds} sleeps: the periods are too long"
+        signalled > u64::from(rounds) / 2,
+        "only {signalled} overflows in {rounds} sleeps: the periods are too long"
     );
     ensure!(cut_short > 0, "no sleep was cut short by its signal");
     Ok(())
@@ -186,5 +186,5 @@ pub(crate) fn exec_dies() -> Result<()> {
     state.read().context("reading the counters made before the exec")?;
     state.control(&twice(INSTRUCTIONS, 100_000)?)?;
     spin(1_000_000);
-    anyhow::bail!("the overflow was not told")
+    anyhow::bail!("the overflow was not signalled")
 }

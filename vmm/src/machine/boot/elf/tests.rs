@@ -99,7 +99,7 @@ fn load(bytes: &[u8]) -> Result<(GuestMemoryMmap, u32), String> {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 4 << 20)]).unwrap();
     let mut image = image(bytes);
     let elf = Elf::read(&image)?;
-    elf.load(&mut image, &mut Room::new(&memory))?;
+    elf.load(&mut image, &mut GuestAllocator::new(&memory))?;
     Ok((memory, elf.entry()?))
 }
 

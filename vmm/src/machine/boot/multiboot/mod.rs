@@ -6,11 +6,11 @@ use std::path::Path;
 
 use vm_memory::GuestMemoryMmap;
 
+use super::allocator::GuestAllocator;
 use super::elf::Elf;
 use super::entry::{Entry, ProtectedMode};
 use super::image::Image;
 use super::memory_map::memory_map;
-use super::room::Room;
 use super::{bios, modules};
 use crate::address_map;
 use crate::machine::config::Config;
@@ -32,15 +32,15 @@ const LOADER_NAME: &[u8] = b"perfvisor";
 
 pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Result<Entry, Error> {
     let bad_kernel = |reason| Error::Kernel { path: config.kernel.clone(), reason };
-    let mut room = Room::new(memory);
-    let eip = load_kernel(&mut room, &config.kernel).map_err(bad_kernel)?;
-    bios::write_data_area(&mut room)?;
-    let loaded = modules::load(&mut room, &config.modules)?;
+    let mut allocator = GuestAllocator::new(memory);
+    let eip = load_kernel(&mut allocator, &config.kernel).map_err(bad_kernel)?;
+    bios::write_data_area(&mut allocator)?;
+    let loaded = modules::load(&mut allocator, &config.modules)?;
     acpi::write(memory, vcpus)?;
 
     let mut list = Vec::new();
     for (module, at) in config.modules.iter().zip(&loaded) {
-        let words = room.put_text(&named(&module.path, &module.words))?;
+        let words = allocator.put_text(&named(&module.path, &module.words))?;
         // Four words each, the last reserved.
         list.extend([at.start, at.start + at.size, words, 0].iter().flat_map(|word| word.to_le_bytes()));
     }
@@ -57,15 +57,15 @@ pub(super) fn load(memory: &GuestMemoryMmap, config: &Config, vcpus: u8) -> Resu
     information[0] = HAS_MEMORY | HAS_CMDLINE | HAS_MODULES | HAS_MEMORY_MAP | HAS_LOADER_NAME;
     information[1] = (address_map::LOW_MEMORY_END >> 10) as u32;
     information[2] = ((memory::low_end(memory) - address_map::HIGH_MEMORY) >> 10) as u32;
-    information[4] = room.put_text(&named(&config.kernel, &config.cmdline))?;
+    information[4] = allocator.put_text(&named(&config.kernel, &config.cmdline))?;
     information[5] = loaded.len() as u32;
-    information[6] = room.put(&list)?;
+    information[6] = allocator.put(&list)?;
     information[11] = map.len() as u32;
-    information[12] = room.put(&map)?;
-    information[16] = room.put_text(LOADER_NAME)?;
+    information[12] = allocator.put(&map)?;
+    information[16] = allocator.put_text(LOADER_NAME)?;
     let bytes: Vec<u8> = information.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let ebx = room.put(&bytes)?;
-    Ok(Entry::Protected(ProtectedMode::new(&mut room, eip, LOADED_BY_MULTIBOOT, ebx)?))
+    let ebx = allocator.put(&bytes)?;
+    Ok(Entry::Protected(ProtectedMode::new(&mut allocator, eip, LOADED_BY_MULTIBOOT, ebx)?))
 }
 
 /// Loaders put a file's name before its words, and kernels skip it. Only the last part of the path, so that a kernel
@@ -80,17 +80,17 @@ fn named(path: &Path, words: &str) -> Vec<u8> {
 }
 
 /// Returns the entry point.
-fn load_kernel(room: &mut Room<'_>, kernel: &Path) -> Result<u32, String> {
+fn load_kernel(allocator: &mut GuestAllocator<'_>, kernel: &Path) -> Result<u32, String> {
     let mut image = Image::open(kernel)?;
     let header = find(&image.head()?).ok_or("it has no multiboot header")?;
     if let Some(plan) = header.plan(image.length())? {
-        room.take(plan.address, plan.memory_size)?;
-        image.copy(plan.offset, plan.file_size, room.memory(), plan.address)?;
+        allocator.take(plan.address, plan.memory_size)?;
+        image.copy(plan.offset, plan.file_size, allocator.memory(), plan.address)?;
         return Ok(plan.entry);
     }
     let elf = Elf::read(&image).map_err(|e| {
         format!("its multiboot header has no addresses, and as an ELF file it cannot be read: {e}")
     })?;
-    elf.load(&mut image, room)?;
+    elf.load(&mut image, allocator)?;
     elf.entry()
 }

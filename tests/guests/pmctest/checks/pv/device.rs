@@ -1,4 +1,4 @@
-//! The door's registers through /dev/cpu/0/msr.
+//! The paravirtual interface's registers through /dev/cpu/0/msr.
 
 use std::arch::x86_64::__cpuid;
 use std::fs::{File, OpenOptions};
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
-use perfctr_abi::door::{
+use perfctr_abi::pv::{
     COUNTERS_CONTROL, COUNTERS_VECTOR, LEAF_COUNTERS, LEAF_INTERFACE, LEAF_SIGNATURE, SIGNATURE, VERSION,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -21,20 +21,23 @@ pub(super) fn pin_to_cpu_0() -> Result<()> {
 }
 
 /// The two registers of CPU 0.
-pub(super) struct Door {
+pub(super) struct PvRegisters {
     device: File,
     first: u32,
 }
 
-impl Door {
+impl PvRegisters {
     pub(super) fn open() -> Result<Self> {
         let signature = __cpuid(LEAF_SIGNATURE);
         let text = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes).concat();
-        ensure!(text == SIGNATURE, "CPUID {LEAF_SIGNATURE:#x} says {text:?}: this guest has no door");
+        ensure!(
+            text == SIGNATURE,
+            "CPUID {LEAF_SIGNATURE:#x} says {text:?}: this guest has no paravirtual interface"
+        );
         let interface = __cpuid(LEAF_INTERFACE);
         ensure!(
             interface.eax == VERSION,
-            "the door has version {}, this check knows {VERSION}",
+            "the paravirtual interface has version {}, this check knows {VERSION}",
             interface.eax
         );
         let device = OpenOptions::new().read(true).write(true).open(DEVICE).with_context(|| {

@@ -9,14 +9,14 @@ use crate::address_map;
 use crate::machine::error::Error;
 
 /// Memory that the kernel and what it is given have to share.
-pub(super) struct Room<'a> {
+pub(super) struct GuestAllocator<'a> {
     memory: &'a GuestMemoryMmap,
     ram: Vec<Range<u64>>,
     /// Sorted; no two overlap.
     taken: Vec<Range<u64>>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> GuestAllocator<'a> {
     pub(super) fn new(memory: &'a GuestMemoryMmap) -> Self {
         let ram = memory_map(memory).into_iter().filter(|part| part.kind == Kind::Ram);
         Self { memory, ram: ram.map(|part| part.range).collect(), taken: Vec::new() }
@@ -106,16 +106,16 @@ mod tests {
     #[test]
     fn only_free_memory_is_given() {
         let memory = memory();
-        let mut room = Room::new(&memory);
+        let mut allocator = GuestAllocator::new(&memory);
         for (start, size) in [(0xE_0000, 1), (0x9_FC00, 1), (0x9_FBFF, 2), (4 << 20, 1), (u64::MAX, 2)] {
-            assert!(room.take(start, size).is_err(), "{start:#x}");
+            assert!(allocator.take(start, size).is_err(), "{start:#x}");
         }
-        room.take(0x10_0000, 0x1000).unwrap();
-        assert!(room.take(0x10_0FFF, 1).unwrap_err().contains("another part"));
-        assert_eq!(room.end(), 0x10_1000);
-        assert_eq!(room.find(0x1000, 0x1000, 0x10_0000), Some(0x10_1000));
-        assert_eq!(room.find(0x10_0000, 0x1000, 0x9000), Some(0x10_2000));
-        assert_eq!(room.find(4 << 20, 1, 0), None);
+        allocator.take(0x10_0000, 0x1000).unwrap();
+        assert!(allocator.take(0x10_0FFF, 1).unwrap_err().contains("another part"));
+        assert_eq!(allocator.end(), 0x10_1000);
+        assert_eq!(allocator.find(0x1000, 0x1000, 0x10_0000), Some(0x10_1000));
+        assert_eq!(allocator.find(0x10_0000, 0x1000, 0x9000), Some(0x10_2000));
+        assert_eq!(allocator.find(4 << 20, 1, 0), None);
     }
 
     proptest! {
@@ -124,20 +124,20 @@ mod tests {
             wants in prop::collection::vec((0u64..5 << 20, 0u64..1 << 19, 0u32..13, any::<bool>()), 1..40),
         ) {
             let memory = memory();
-            let mut room = Room::new(&memory);
+            let mut allocator = GuestAllocator::new(&memory);
             for (start, size, align, anywhere) in wants {
                 let got = if anywhere {
-                    room.find(size, 1 << align, start).inspect(|at| assert_eq!(at % (1 << align), 0))
+                    allocator.find(size, 1 << align, start).inspect(|at| assert_eq!(at % (1 << align), 0))
                 } else {
-                    room.take(start, size).ok().map(|()| start)
+                    allocator.take(start, size).ok().map(|()| start)
                 };
                 if let Some(at) = got {
                     prop_assert!(at >= start && at + size <= 4 << 20);
                     prop_assert!(size == 0 || at + size <= address_map::LOW_MEMORY_END || at >= address_map::HIGH_MEMORY);
                 }
             }
-            for pair in room.taken.windows(2) {
-                prop_assert!(pair[0].end <= pair[1].start, "{:x?}", room.taken);
+            for pair in allocator.taken.windows(2) {
+                prop_assert!(pair[0].end <= pair[1].start, "{:x?}", allocator.taken);
             }
         }
     }

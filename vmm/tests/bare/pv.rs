@@ -1,7 +1,7 @@
-//! The perfctr door through a real KVM: CPUID, registration, operations, and what a hostile guest may try.
+//! The paravirtual interface through a real KVM: CPUID, registration, operations, and what a hostile guest may try.
 
 use libtest_mimic::{Failed, Trial};
-use perfctr_abi::door::{self, op, result};
+use perfctr_abi::pv::{self, op, result};
 use perfvisor::devices::stop::Stop;
 use vpmu::Model;
 
@@ -11,15 +11,15 @@ use crate::running::run;
 const PAGE: u64 = 0x20_0000;
 const STATE: u64 = 0x20_1000;
 const OTHER: u64 = 0x20_2000;
-const MSR_PAGE: u32 = door::MSR_BASE + door::MSR_PAGE;
-const MSR_DOORBELL: u32 = door::MSR_BASE + door::MSR_DOORBELL;
+const MSR_PAGE: u32 = pv::MSR_BASE + pv::MSR_PAGE;
+const MSR_DOORBELL: u32 = pv::MSR_BASE + pv::MSR_DOORBELL;
 const CONTROL: u64 = PAGE + 64;
 
 fn register() -> Step {
     Step::WriteMsr(MSR_PAGE, PAGE | 1)
 }
 
-fn ring(op: u64) -> Step {
+fn doorbell(op: u64) -> Step {
     Step::WriteMsr(MSR_DOORBELL, op)
 }
 
@@ -34,18 +34,18 @@ fn code(result: i32) -> Given {
 
 /// Fill in a control that only samples the TSC, send it for `state`.
 fn control_tsc(state: u64) -> Vec<Step> {
-    vec![Step::Store(CONTROL, 1), Step::Store(PAGE + 16, state), ring(op::UPDATE_CONTROL), outcome()]
+    vec![Step::Store(CONTROL, 1), Step::Store(PAGE + 16, state), doorbell(op::UPDATE_CONTROL), outcome()]
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        Trial::test("door_is_announced_by_cpuid", is_announced_by_cpuid),
-        Trial::test("door_registers_fault_as_documented", registers_fault_as_documented),
+        Trial::test("pv_is_announced_by_cpuid", is_announced_by_cpuid),
+        Trial::test("pv_registers_fault_as_documented", registers_fault_as_documented),
         Trial::test(
-            "door_counts_tsc_cycles_between_resume_and_suspend",
+            "pv_counts_tsc_cycles_between_resume_and_suspend",
             counts_tsc_cycles_between_resume_and_suspend,
         ),
-        Trial::test("door_refuses_garbage_and_the_guest_runs_on", refuses_garbage_and_the_guest_runs_on),
+        Trial::test("pv_refuses_garbage_and_the_guest_runs_on", refuses_garbage_and_the_guest_runs_on),
     ]
 }
 
@@ -53,18 +53,14 @@ fn is_announced_by_cpuid() -> Result<(), Failed> {
     let ran = run(
         Model::K8,
         1,
-        &[
-            Step::Cpuid(door::LEAF_SIGNATURE),
-            Step::Cpuid(door::LEAF_INTERFACE),
-            Step::Cpuid(door::LEAF_COUNTERS),
-        ],
+        &[Step::Cpuid(pv::LEAF_SIGNATURE), Step::Cpuid(pv::LEAF_INTERFACE), Step::Cpuid(pv::LEAF_COUNTERS)],
     );
-    let word = |i: usize| u32::from_le_bytes(door::SIGNATURE[i..i + 4].try_into().unwrap());
+    let word = |i: usize| u32::from_le_bytes(pv::SIGNATURE[i..i + 4].try_into().unwrap());
     assert_eq!(
         ran.given,
         [
-            Given::Value(u64::from(word(0)) << 32 | u64::from(door::LEAF_COUNTERS)),
-            Given::Value(u64::from(door::MSR_BASE) << 32 | u64::from(door::VERSION)),
+            Given::Value(u64::from(word(0)) << 32 | u64::from(pv::LEAF_COUNTERS)),
+            Given::Value(u64::from(pv::MSR_BASE) << 32 | u64::from(pv::VERSION)),
             Given::Value(48 << 32 | 4),
         ]
     );
@@ -76,7 +72,7 @@ fn registers_fault_as_documented() -> Result<(), Failed> {
         Model::K8,
         1,
         &[
-            ring(op::SAMPLE),
+            doorbell(op::SAMPLE),
             Step::ReadMsr(MSR_DOORBELL),
             Step::ReadMsr(MSR_PAGE),
             Step::WriteMsr(MSR_PAGE, PAGE),
@@ -86,7 +82,7 @@ fn registers_fault_as_documented() -> Result<(), Failed> {
             register(),
             Step::ReadMsr(MSR_PAGE),
             Step::WriteMsr(MSR_PAGE, 0),
-            ring(op::SAMPLE),
+            doorbell(op::SAMPLE),
         ],
     );
     use Given::{Fault, Value};
@@ -106,14 +102,14 @@ fn counts_tsc_cycles_between_resume_and_suspend() -> Result<(), Failed> {
         // read here and the second half of the test relies on it being 1.
         Step::Load(PAGE + 32),
         Step::Store(PAGE + 24, 1),
-        ring(op::RESUME),
+        doorbell(op::RESUME),
         outcome(),
         Step::Spin(1000),
         Step::Store(PAGE + 8, STATE),
-        ring(op::SUSPEND),
+        doorbell(op::SUSPEND),
         outcome(),
         Step::Load(STATE + 16),
-        ring(op::SUSPEND),
+        doorbell(op::SUSPEND),
         outcome(),
     ]);
     let ran = run(Model::Generic, 1, &script);
@@ -140,16 +136,16 @@ fn refuses_garbage_and_the_guest_runs_on() -> Result<(), Failed> {
         want.push(code(result));
     };
     for garbage in [0, 7, 99, u64::MAX] {
-        try_(&[ring(garbage)], result::ENOSYS);
+        try_(&[doorbell(garbage)], result::ENOSYS);
     }
     // An id that nobody ever got; states that are unaligned, outside memory, at the very end.
-    try_(&[Step::Store(PAGE + 16, STATE), Step::Store(PAGE + 24, 77), ring(op::RESUME)], result::EAGAIN);
-    try_(&[Step::Store(PAGE + 8, OTHER), ring(op::SUSPEND)], result::ESRCH);
-    try_(&[ring(op::SAMPLE)], result::ESRCH);
+    try_(&[Step::Store(PAGE + 16, STATE), Step::Store(PAGE + 24, 77), doorbell(op::RESUME)], result::EAGAIN);
+    try_(&[Step::Store(PAGE + 8, OTHER), doorbell(op::SUSPEND)], result::ESRCH);
+    try_(&[doorbell(op::SAMPLE)], result::ESRCH);
     for address in [1, STATE + 8, 64 << 20, 0xD000_0000, !0xFFF] {
         for operation in [op::UPDATE_CONTROL, op::CONTROL] {
             try_(
-                &[Step::Store(CONTROL, 1), Step::Store(PAGE + 16, address), ring(operation)],
+                &[Step::Store(CONTROL, 1), Step::Store(PAGE + 16, address), doorbell(operation)],
                 result::EFAULT,
             );
         }
@@ -159,12 +155,15 @@ fn refuses_garbage_and_the_guest_runs_on() -> Result<(), Failed> {
         &[
             Step::Store(PAGE + 16, STATE),
             Step::Store(CONTROL, 0xFFFF_FFFF << 32 | 1),
-            ring(op::UPDATE_CONTROL),
+            doorbell(op::UPDATE_CONTROL),
         ],
         result::EINVAL,
     );
     // An interrupt-mode counter without an enabled event.
-    try_(&[Step::Store(CONTROL, 1), Step::Store(CONTROL + 8, 1), ring(op::UPDATE_CONTROL)], result::EINVAL);
+    try_(
+        &[Step::Store(CONTROL, 1), Step::Store(CONTROL + 8, 1), doorbell(op::UPDATE_CONTROL)],
+        result::EINVAL,
+    );
     let ran = run(Model::K8, 1, &script);
     assert_eq!(ran.given, want);
     assert_eq!(ran.stop, Stop::PowerOff);

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{NonNull, null_mut};
 
 use anyhow::{Context, Result, ensure};
-use perfctr_abi::door::Page;
+use perfctr_abi::pv::Page;
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap_anonymous, munmap};
 use zerocopy::{FromBytes, IntoBytes};
 

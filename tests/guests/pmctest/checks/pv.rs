@@ -1,4 +1,4 @@
-//! The door to the VMM with garbage, from root: refused, and everything goes on.
+//! The paravirtual interface to the VMM with garbage, from root: refused, and everything goes on.
 
 #![allow(unsafe_code)] // CPUID, and pages shared with the VMM behind the compiler's back.
 
@@ -6,10 +6,10 @@ mod device;
 mod pages;
 
 use anyhow::{Context, Result, ensure};
-use perfctr_abi::door::{MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 use perfctr_abi::layout::CpuControl;
+use perfctr_abi::pv::{MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 
-use self::device::{Door, pin_to_cpu_0};
+use self::device::{PvRegisters, pin_to_cpu_0};
 use self::pages::Pages;
 use crate::Check;
 use crate::expect::equal;
@@ -17,78 +17,78 @@ use crate::measured::{Measured, control};
 use crate::random::Random;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check { name: "door-registers", run: registers },
-    Check { name: "door-refusals", run: refusals },
-    Check { name: "door-garbage", run: garbage },
+    Check { name: "pv-registers", run: registers },
+    Check { name: "pv-refusals", run: refusals },
+    Check { name: "pv-garbage", run: garbage },
 ];
 
 /// An address far beyond any guest's memory.
 const BEYOND: u64 = 1 << 45;
 
-/// Run `check` on CPU 0 with a page of ours at the door, then give the driver its page back and see that it counts. Nobody
+/// Run `check` on CPU 0 with a shared page of ours, then give the driver its page back and see that it counts. Nobody
 /// else may count there meanwhile: a switch would be an operation on our page.
-fn with_own_page(check: impl FnOnce(&Door, &Pages) -> Result<()>) -> Result<()> {
+fn with_own_page(check: impl FnOnce(&PvRegisters, &Pages) -> Result<()>) -> Result<()> {
     pin_to_cpu_0()?;
-    let door = Door::open()?;
+    let pv = PvRegisters::open()?;
     let pages = Pages::new()?;
-    let drivers = door.read(MSR_PAGE).context("reading the driver's page register")?;
-    door.write(MSR_PAGE, pages.shared_address() | 1).context("registering a page")?;
-    let outcome = check(&door, &pages);
+    let drivers = pv.read(MSR_PAGE).context("reading the driver's page register")?;
+    pv.write(MSR_PAGE, pages.shared_address() | 1).context("registering a page")?;
+    let outcome = check(&pv, &pages);
     // Whatever was attached on the way: off, before its memory becomes somebody else's.
     for state in pages.state_addresses() {
         pages.fill(&Page { prev: state, ..Page::default() });
-        let _ = door.write(MSR_DOORBELL, op::SUSPEND);
+        let _ = pv.write(MSR_DOORBELL, op::SUSPEND);
     }
-    door.write(MSR_PAGE, drivers).context("giving the driver its page back")?;
+    pv.write(MSR_PAGE, drivers).context("giving the driver its page back")?;
     outcome?;
     Measured::start()?.is_exact().context("counting afterwards")
 }
 
 /// Perform an operation on `page`; the page as the VMM left it.
-fn ring(door: &Door, pages: &Pages, op: u64, page: &Page) -> Result<Page> {
+fn doorbell(pv: &PvRegisters, pages: &Pages, op: u64, page: &Page) -> Result<Page> {
     pages.fill(page);
-    door.write(MSR_DOORBELL, op).with_context(|| format!("operation {op:#x} raised an exception"))?;
+    pv.write(MSR_DOORBELL, op).with_context(|| format!("operation {op:#x} raised an exception"))?;
     Ok(pages.seen())
 }
 
 fn registers() -> Result<()> {
-    with_own_page(|door, pages| {
+    with_own_page(|pv, pages| {
         let own = pages.shared_address() | 1;
-        equal("the page register", door.read(MSR_PAGE)?, own)?;
+        equal("the page register", pv.read(MSR_PAGE)?, own)?;
         for bad in [own & !1, own | 2, own | 0x800, BEYOND | 1, u64::MAX, 1 << 63 | 1] {
-            ensure!(door.write(MSR_PAGE, bad).is_err(), "page register: {bad:#x} was accepted");
-            equal("the page register after a refusal", door.read(MSR_PAGE)?, own)?;
+            ensure!(pv.write(MSR_PAGE, bad).is_err(), "page register: {bad:#x} was accepted");
+            equal("the page register after a refusal", pv.read(MSR_PAGE)?, own)?;
         }
-        ensure!(door.read(MSR_DOORBELL).is_err(), "the doorbell can be read");
-        vector(door)?;
-        door.write(MSR_PAGE, 0).context("withdrawing the page")?;
+        ensure!(pv.read(MSR_DOORBELL).is_err(), "the doorbell can be read");
+        vector(pv)?;
+        pv.write(MSR_PAGE, 0).context("withdrawing the page")?;
         for op in 0..8 {
-            ensure!(door.write(MSR_DOORBELL, op).is_err(), "operation {op} was done without a page");
+            ensure!(pv.write(MSR_DOORBELL, op).is_err(), "operation {op} was done without a page");
         }
-        door.write(MSR_PAGE, own).context("registering the page again")
+        pv.write(MSR_PAGE, own).context("registering the page again")
     })
 }
 
-fn vector(door: &Door) -> Result<()> {
-    if !door.has_vector() {
-        ensure!(door.read(MSR_VECTOR).is_err(), "there is no vector, and it can be read");
-        ensure!(door.write(MSR_VECTOR, 0xF6).is_err(), "there is no vector, and it can be written");
+fn vector(pv: &PvRegisters) -> Result<()> {
+    if !pv.has_vector() {
+        ensure!(pv.read(MSR_VECTOR).is_err(), "there is no vector, and it can be read");
+        ensure!(pv.write(MSR_VECTOR, 0xF6).is_err(), "there is no vector, and it can be written");
         return Ok(());
     }
-    let vector = door.read(MSR_VECTOR).context("reading the vector")?;
+    let vector = pv.read(MSR_VECTOR).context("reading the vector")?;
     for bad in [1, 15, 256, u64::MAX] {
-        ensure!(door.write(MSR_VECTOR, bad).is_err(), "vector: {bad:#x} was accepted");
-        equal("the vector after a refusal", door.read(MSR_VECTOR)?, vector)?;
+        ensure!(pv.write(MSR_VECTOR, bad).is_err(), "vector: {bad:#x} was accepted");
+        equal("the vector after a refusal", pv.read(MSR_VECTOR)?, vector)?;
     }
-    door.write(MSR_VECTOR, vector).context("writing the vector that is there")
+    pv.write(MSR_VECTOR, vector).context("writing the vector that is there")
 }
 
 fn refusals() -> Result<()> {
-    with_own_page(|door, pages| {
+    with_own_page(|pv, pages| {
         let [first, second] = pages.state_addresses();
         let good = Page { control: control().cpu_control, ..Page::default() };
         let expect = |what: &str, op: u64, page: Page, expected: &[i32]| -> Result<Page> {
-            let seen = ring(door, pages, op, &page)?;
+            let seen = doorbell(pv, pages, op, &page)?;
             ensure!(expected.contains(&seen.result), "{what}: {}, expected one of {expected:?}", seen.result);
             Ok(seen)
         };
@@ -116,7 +116,7 @@ fn refusals() -> Result<()> {
             expect("sample of a bad address", op::SAMPLE, from, &not_there)?;
             let both = Page { prev: bad, next: bad, next_id: id, ..good };
             expect("switch between bad addresses", op::SWITCH, both, &not_there)?;
-            let refused = if door.has_control() { result::EFAULT } else { result::ENOSYS };
+            let refused = if pv.has_control() { result::EFAULT } else { result::ENOSYS };
             expect("a control of bad addresses at once", op::CONTROL, both, &[refused])?;
         }
         for bad in [0, id ^ (1 << 40), u64::MAX] {
@@ -128,7 +128,7 @@ fn refusals() -> Result<()> {
         expect("sample of a detached state", op::SAMPLE, detached, &[result::ESRCH])?;
         expect("a good resume", op::RESUME, Page { next: first, next_id: id, ..good }, &[result::OK])?;
         expect("suspend of another state", op::SUSPEND, detached, &[result::ESRCH])?;
-        if !door.has_control() {
+        if !pv.has_control() {
             expect("a good suspend", op::SUSPEND, Page { prev: first, ..good }, &[result::OK])?;
             return Ok(());
         }
@@ -146,7 +146,7 @@ fn refusals() -> Result<()> {
 /// Pages of random content. Only addresses are chosen with care: ours, or none of the guest's, for what the VMM
 /// writes where it is told to is the guest's own loss.
 fn garbage() -> Result<()> {
-    with_own_page(|door, pages| {
+    with_own_page(|pv, pages| {
         let mut random = Random::new(1);
         for _ in 0..3_000 {
             let mut page = Page::default();
@@ -172,7 +172,7 @@ fn garbage() -> Result<()> {
                 page.control.nractrs = random.below(20) as u32;
             }
             let op = if random.below(8) == 0 { random.next() } else { 1 + random.below(6) };
-            ring(door, pages, op, &page)?;
+            doorbell(pv, pages, op, &page)?;
             if random.below(16) == 0 {
                 pages.scribble(&mut || random.next());
             }

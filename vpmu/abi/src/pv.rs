@@ -1,8 +1,8 @@
-//! The perfctr door: the low-level API of low-level-api.txt as a hypercall interface.
+//! The paravirtual interface: the low-level API of low-level-api.txt, with a doorbell.
 //!
-//! The guest driver finds the door by CPUID, registers one [`Page`] per vCPU by writing its guest-physical
-//! address to [`MSR_PAGE`], and then performs each operation by filling the page and writing the operation's
-//! number to [`MSR_DOORBELL`]: one exit an operation. When WRMSR returns, the page holds the outcome.
+//! The guest driver finds the paravirtual interface by CPUID, registers one [`Page`] per vCPU by writing its
+//! guest-physical address to [`MSR_PAGE`], and then performs each operation by filling the page and writing the
+//! operation's number to [`MSR_DOORBELL`]: one exit an operation. When WRMSR returns, the page holds the outcome.
 //! Interrupts stay off from filling the page to reading the outcome.
 //!
 //! The page, and every address in it, is untrusted. What a state page says of sums is only ever added to and
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::layout::CpuControl;
 
-/// First CPUID leaf of the door, in the hypervisor range above KVM's own leaves.
+/// First CPUID leaf of the paravirtual interface, in the hypervisor range above KVM's own leaves.
 /// EAX: the last leaf. EBX, ECX, EDX: [`SIGNATURE`].
 pub const LEAF_SIGNATURE: u32 = 0x4000_0100;
 /// EAX: [`VERSION`]. EBX: number of the first MSR. ECX: `cpu_type`. EDX: `cpu_features`.
@@ -35,7 +35,7 @@ pub const SIGNATURE: &[u8; 12] = b"perfvisorPMU";
 /// Version of the interface; a driver refuses any other.
 pub const VERSION: u32 = 2;
 
-/// First of the door's MSRs. The guest takes the number from CPUID, not from here.
+/// First of the paravirtual interface's MSRs. The guest takes the number from CPUID, not from here.
 pub const MSR_BASE: u32 = 0x5046_5600;
 /// Offset of the register that holds the vCPU page: address of a 4 KiB page | 1 to register, 0 to withdraw.
 /// Anything else, or memory the guest does not have, is a #GP. Reads give back what was written.
@@ -55,26 +55,26 @@ pub const RDPMC_COUNT: u32 = 0x20;
 pub const MSR_RDPMC_FIXED: u32 = 0x60;
 /// How many of them there are.
 pub const RDPMC_FIXED_COUNT: u32 = 0x10;
-/// Size of the door's range of MSRs. Those without a meaning fault.
+/// Size of the paravirtual interface's range of MSRs. Those without a meaning fault.
 pub const MSR_COUNT: u32 = 0x70;
 
 /// Operations, written to the doorbell. A state address of 0 leaves that half of an operation out. Withdrawing
-/// the page ends the running period; registering another page does not.
+/// the page ends the running interval; registering another page does not.
 pub mod op {
     /// Validate `control`, keep a copy, give its `id`; write `cstatus`, `k1.id` and `pmc[].map` into the state
     /// page `next` unless `next` is 0, and `ireset` into `pmc[].start` of its i-mode counters. EINVAL if the state is
     /// attached to this vCPU. Sums are left alone.
     pub const UPDATE_CONTROL: u64 = 1;
-    /// Add the running period of the attached state `prev` to its sums and detach it.
+    /// Add the running interval of the attached state `prev` to its sums and detach it.
     pub const SUSPEND: u64 = 2;
-    /// Attach the state page `next` with the control `next_id` and begin a period. `prev` is ignored. An i-mode
+    /// Attach the state page `next` with the control `next_id` and begin an interval. `prev` is ignored. An i-mode
     /// counter begins at `pmc[].start` of the page, sign-extended, and interrupts ([`MSR_VECTOR`]) when it steps from
     /// negative to non-negative.
     pub const RESUME: u64 = 3;
     /// SUSPEND of `prev` and RESUME of `next` in one exit, with no event lost or shared between them.
     /// EFAULT: nothing was done. EAGAIN: `prev` was suspended, nothing is attached; go on with RESUME.
     pub const SWITCH: u64 = 4;
-    /// Add the running period of the attached state `prev` to its sums and begin a new one.
+    /// Add the running interval of the attached state `prev` to its sums and begin a new one.
     /// EAGAIN: it was added, nothing is attached; go on with RESUME.
     pub const SAMPLE: u64 = 5;
     /// SUSPEND of `prev`, UPDATE_CONTROL of `next`, which may be `prev`, and RESUME of `next` with it, in one exit, with
@@ -127,16 +127,16 @@ pub struct Page {
     /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: counter i of `prev` stopped counting since it was attached or
     /// last sampled; its sum lacks what ran meanwhile.
     pub lost_prev: u32,
-    /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: i-mode counter i of `prev` overflowed in the period that ended.
-    /// Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
+    /// Out, SUSPEND, SWITCH, SAMPLE and CONTROL: bit i set: i-mode counter i of `prev` overflowed in the interval that
+    /// ended. Its start has been set to the control's `ireset`, which is what perfctr_cpu_identify_overflow() does.
     pub overflow_prev: u32,
     /// Out, at any time: 1 before the interrupt because a counter of the attached state has overflowed. 0 again
-    /// when the guest has been told of that state by `overflow_prev`, when the state is not attached any more, or by the
+    /// when `overflow_prev` has reported that state's overflow, when the state is not attached any more, or by the
     /// guest.
     pub attention: u32,
     /// Out, with `attention`: bit i set: i-mode counter i overflowed, and the state goes on with `stop_id` since then. As
     /// after SAMPLE, its sums are added up and, unless the guest is in such a change itself, its page's sequence count
-    /// has gone on by 2. `overflow_prev` tells it again.
+    /// has gone on by 2. `overflow_prev` reports it again.
     pub stopped: u32,
     /// In, RESUME, SWITCH and CONTROL, where there is an [`MSR_VECTOR`]: id of the control that `next` goes on with when one
     /// of its counters overflows; 0, or one that is no longer known: it goes on as it is.

@@ -3,10 +3,10 @@
 
 use libvperfctr::layout::VperfctrControl;
 
-use super::arena::LONGEST;
+use super::arena::MAX_ARGUMENT;
 use crate::random::Random;
 
-pub(super) type Argument = [u32; LONGEST / 4];
+pub(super) type Argument = [u32; MAX_ARGUMENT / 4];
 
 /// Of API 5.2: ABI, INFO, CPUS, CPUS_FORBIDDEN, CREAT, OPEN, READ_SUM, UNLINK, CONTROL, IRESUME, READ_CONTROL, and the
 /// global ones.
@@ -31,11 +31,11 @@ pub(super) const CREAT: u32 = 0xD006;
 pub(super) const OPEN: u32 = 0xD007;
 
 /// Words there is room for.
-const ROOM: u32 = LONGEST as u32 / 4 - 2;
+const ROOM: u32 = MAX_ARGUMENT as u32 / 4 - 2;
 
 /// `control`, as a program passes it; spoilt now and then.
 pub(super) fn control(random: &mut Random, control: &VperfctrControl) -> Argument {
-    let mut argument: Argument = [0; LONGEST / 4];
+    let mut argument: Argument = [0; MAX_ARGUMENT / 4];
     let mut end = 2;
     let mut field = |tag: u32, values: &[u32]| {
         for (item, &value) in values.iter().enumerate().filter(|&(_, &value)| value != 0) {
@@ -65,7 +65,7 @@ pub(super) fn control(random: &mut Random, control: &VperfctrControl) -> Argumen
 
 /// Headers and values without any order.
 pub(super) fn nonsense(random: &mut Random) -> Argument {
-    let mut argument: Argument = [0; LONGEST / 4];
+    let mut argument: Argument = [0; MAX_ARGUMENT / 4];
     for size in &mut argument[..2] {
         *size = random.one_of(&[0, 2, 64, ROOM, 1 << 20, u32::MAX]);
     }

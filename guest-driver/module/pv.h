@@ -31,6 +31,7 @@
 #define PV_HAS_CONTROL		2	/* there is PV_CONTROL */
 #define PV_HAS_VECTOR		4	/* there is PV_MSR_VECTOR */
 #define PV_HAS_ATTENTION	8	/* attention is set without it, too */
+#define PV_HAS_ALL		(PV_HAS_CONTROL | PV_HAS_VECTOR | PV_HAS_ATTENTION)
 
 #define PV_PAGE_VALID		1ULL
 
@@ -69,8 +70,6 @@ static_assert(offsetof(struct pv_page, control) == 64);
 
 /* pv_cpu.c: what the VMM offers, its registers, and the CPUs' shared pages */
 DECLARE_PER_CPU(struct pv_page *, pv_page);
-/* What the VMM knows; CPUID is an exit. */
-extern bool pv_has_control, pv_has_vector, pv_has_attention;
 
 bool pv_is_there(void);
 int pv_cpu_init(struct perfctr_info *info);
@@ -90,8 +89,6 @@ int pv_pmi_init(void);
 void pv_pmi_exit(void);
 /* Before i-mode counters are attached. */
 void pv_pmi_arm(void);
-/* They have overflowed. */
-void pv_pmi_found(u32 overflow);
 
 /* pv_control.c: giving the VMM a control */
 int pv_update_control(struct perfctr_counters *counters);
@@ -99,7 +96,6 @@ int pv_resend_control(struct perfctr_counters *counters);
 
 /* pv_switch.c: beginning and ending intervals */
 u32 pv_overflow_prev(struct perfctr_counters *prev);
-void pv_interval_ended(struct perfctr_counters *counters, u32 overflow);
 int pv_resume(struct perfctr_counters *counters);
 void pv_suspend(struct perfctr_counters *counters);
 void pv_sample(struct perfctr_counters *counters);

@@ -21,9 +21,6 @@
 
 static u32 pv_msr __ro_after_init;
 static enum cpuhp_state pv_cpuhp __ro_after_init;
-bool pv_has_control __ro_after_init;
-bool pv_has_vector __ro_after_init;
-bool pv_has_attention __ro_after_init;
 DEFINE_PER_CPU(struct pv_page *, pv_page);
 
 /*
@@ -82,8 +79,7 @@ static void pv_cpu_withdraw(void *unused)
 
 static void pv_cpu_leave(void *unused)
 {
-	if (pv_has_vector)
-		pv_write(PV_MSR_VECTOR, 0);
+	pv_write(PV_MSR_VECTOR, 0);
 	pv_cpu_withdraw(NULL);
 }
 
@@ -146,9 +142,11 @@ static int __init pv_detect(struct perfctr_info *info)
 	info->counters = cpuid_eax(PV_LEAF_COUNTERS);
 	info->cpu_khz = cpuid_ecx(PV_LEAF_COUNTERS);
 	flags = cpuid_edx(PV_LEAF_COUNTERS);
-	pv_has_control = flags & PV_HAS_CONTROL;
-	pv_has_vector = flags & PV_HAS_VECTOR;
-	pv_has_attention = flags & PV_HAS_ATTENTION;
+	if (~flags & PV_HAS_ALL) {
+		pr_err("perfvisor's counter interface lacks parts that this driver needs (flags %#x of %#x): use the driver that came with that perfvisor\n",
+		       flags & PV_HAS_ALL, PV_HAS_ALL);
+		return -ENODEV;
+	}
 	return 0;
 }
 

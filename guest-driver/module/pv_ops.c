@@ -28,7 +28,7 @@ static int pv_set_control(struct perfctr_counters *counters,
 	cstatus = counters->page->cstatus;
 	/* By the settings of before. */
 	if (ended)
-		pv_interval_ended(counters, pv_overflow_prev(counters));
+		perfctr_cpu_interval_ended(counters, pv_overflow_prev(counters));
 
 	counters->control = *control;
 	counters->stopped = false;
@@ -61,6 +61,7 @@ static void pv_exit(void)
 /* Counters in the VMM are of 64 bits, so whole CPUs need no sampling. */
 static const struct perfctr_cpu_ops perfctr_pv_ops __initconst = {
 	.update_control = pv_update_control,
+	.set_control = pv_set_control,
 	.resume = pv_resume,
 	.suspend = pv_suspend,
 	.sample = pv_sample,
@@ -81,8 +82,6 @@ int __init pv_init(struct perfctr_info *info, struct perfctr_cpu_ops *ops)
 	if (err)
 		return err;
 	*ops = perfctr_pv_ops;
-	if (pv_has_control)
-		ops->set_control = pv_set_control;
 	pv_rdpmc_init(info);
 	return 0;
 }

@@ -8,7 +8,8 @@
  * too, so it looks whether the VMM has set attention, and goes back as long as an
  * overflow may come.
  *
- * A VMM that knows no vector delivers what LVTPC says: see pmi.c.
+ * Where lazy works are not that, no vector is named, and the VMM delivers what
+ * LVTPC says: see pmi.c.
  */
 #include <linux/cpuhotplug.h>
 #include <linux/irq_work.h>
@@ -33,13 +34,6 @@ void pv_pmi_arm(void)
 		irq_work_queue(this_cpu_ptr(&pv_work));
 }
 
-void pv_pmi_found(u32 overflow)
-{
-	/* With attention the VMM says of each whether it has come. */
-	if (!pv_has_attention)
-		pmi_found(overflow);
-}
-
 static void look_lazily(struct irq_work *work)
 {
 	struct pv_page *page = this_cpu_read(pv_page);
@@ -56,9 +50,6 @@ static bool pv_is_due(void)
 {
 	struct pv_page *page = this_cpu_read(pv_page);
 
-	/* An older VMM says nothing, so that any NMI may be ours meanwhile. */
-	if (!pv_has_attention)
-		return this_cpu_read(pmi_cpu.armed);
 	return page && READ_ONCE(page->attention);
 }
 
@@ -110,8 +101,7 @@ int __init pv_pmi_init(void)
 	 * With PREEMPT_RT lazy works run in a thread. Without a tick they are
 	 * not lazy: one that goes back would run for ever.
 	 */
-	by_vector = pv_has_vector && !IS_ENABLED(CONFIG_PREEMPT_RT) &&
-		    !tick_nohz_full_enabled();
+	by_vector = !IS_ENABLED(CONFIG_PREEMPT_RT) && !tick_nohz_full_enabled();
 	return by_vector ? vector_init() : pmi_init(&pv_source);
 }
 

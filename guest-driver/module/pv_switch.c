@@ -37,14 +37,6 @@ u32 pv_overflow_prev(struct perfctr_counters *prev)
 	return overflow;
 }
 
-/* An interval of @counters is over: what the VMM said of it. */
-void pv_interval_ended(struct perfctr_counters *counters, u32 overflow)
-{
-	if (overflow)
-		pv_pmi_found(overflow);
-	perfctr_cpu_interval_ended(counters, overflow);
-}
-
 static int pv_detach(struct perfctr_counters *counters)
 {
 	struct pv_page *page = this_cpu_read(pv_page);
@@ -52,7 +44,7 @@ static int pv_detach(struct perfctr_counters *counters)
 
 	page->prev = counters->pv.gpa;
 	err = pv_dispatch(page, PV_SUSPEND);
-	pv_interval_ended(counters, pv_overflow_prev(counters));
+	perfctr_cpu_interval_ended(counters, pv_overflow_prev(counters));
 	pmi_disarm();
 	return page->lost_prev ? -EIO : err;
 }
@@ -121,7 +113,7 @@ void pv_sample(struct perfctr_counters *counters)
 		err = pv_detach(counters);
 	else if (err == -EAGAIN)	/* added up, but not begun anew */
 		err = 0;
-	pv_interval_ended(counters, overflow);
+	perfctr_cpu_interval_ended(counters, overflow);
 	pmi_disarm();
 	if (!err && lost)
 		err = -EIO;
@@ -147,7 +139,7 @@ int pv_switch(struct perfctr_counters *prev, struct perfctr_counters *next)
 	page->next_id = pv_id(next);
 	page->stop_id = pv_stop_id(next);
 	err = pv_dispatch(page, PV_SWITCH);
-	pv_interval_ended(prev, pv_overflow_prev(prev));
+	perfctr_cpu_interval_ended(prev, pv_overflow_prev(prev));
 	if (page->lost_prev)
 		perfctr_cpu_lost(prev, -EIO);
 	if (!perfctr_cpu_interrupts(next))

@@ -6,6 +6,7 @@ pub(crate) mod kvm;
 pub(crate) mod library;
 pub(crate) mod long_runs;
 pub(crate) mod older;
+pub(crate) mod overflows_by_nmi;
 pub(crate) mod perf;
 pub(crate) mod perfex;
 pub(crate) mod pmctest;

@@ -8,7 +8,8 @@ use libtest_mimic::Trial;
 use crate::boot::{self, Outcome};
 use crate::case::{Case, Setting, Test};
 use crate::cases::{
-    self, dump, exact, kvm, long_runs, older, perf, perfex, pmctest, side_by_side, statuses, switches,
+    self, dump, exact, kvm, long_runs, older, overflows_by_nmi, perf, perfex, pmctest, side_by_side,
+    statuses, switches,
 };
 use crate::{attempt, failed, summary};
 use tests::counts;
@@ -127,7 +128,7 @@ impl Guest {
 /// them (6.12), and preemption wherever it is possible.
 const DEBUGGING: &str = "slub_debug=FZPU kfence.sample_interval=20 preempt=full";
 
-pub(crate) static ALL: [Guest; 13] = [
+pub(crate) static ALL: [Guest; 14] = [
     Guest {
         name: "test-6.12-two-vcpus",
         kernel: "6.12",
@@ -173,6 +174,19 @@ pub(crate) static ALL: [Guest; 13] = [
         cases: &[side_by_side::CASE, dump::CASE, pmctest::CASE, older::CASE],
         last_command: "kill -KILL $$",
         status: 128 + 9,
+        only_perfex: false,
+        outcome: OnceLock::new(),
+    },
+    Guest {
+        name: "overflows-by-nmi-6.12",
+        kernel: "6.12",
+        vcpus: 2,
+        pmu: "k8",
+        source: "perf",
+        append: overflows_by_nmi::APPEND,
+        cases: &[overflows_by_nmi::CASE],
+        last_command: "exit 0",
+        status: 0,
         only_perfex: false,
         outcome: OnceLock::new(),
     },

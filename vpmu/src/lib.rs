@@ -113,7 +113,7 @@ pub use accounting::attachment::AttachedState;
 pub use accounting::control_table::ControlTable;
 pub use accounting::slots::WriteCounts;
 pub use accounting::totals::EventTotal;
-pub use config::{PmuConfig, PvParts};
+pub use config::PmuConfig;
 pub use families::choice::{ModelChoice, UnknownModel};
 pub use families::control_data::{Control, ControlError, P4Error};
 pub use families::facts::{Facts, PmuCpuid};

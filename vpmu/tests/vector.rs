@@ -5,14 +5,13 @@ mod guest;
 
 use guest::*;
 use perfctr_abi::layout::{CpuControl, CpuState, SEQ_OFFSET};
-use perfctr_abi::pv::{COUNTERS_CONTROL, COUNTERS_VECTOR, MSR_BASE, MSR_PAGE, MSR_VECTOR, Page, op};
+use perfctr_abi::pv::{MSR_BASE, MSR_PAGE, MSR_VECTOR, Page, op};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
-use vpmu::sim::{Executed, SimPmu, Work};
-use vpmu::{ControlTable, MsrOutcome, PmuConfig, PvParts, VirtualPmu, pv_cpuid};
+use vpmu::sim::{Executed, Work};
+use vpmu::{ControlTable, MsrOutcome};
 
 const ESRCH: i32 = -3;
 const EFAULT: i32 = -14;
-const ENOSYS: i32 = -38;
 
 /// A thousand user instructions, 100 of them branches, in 2000 cycles.
 const WORK: Work = Work {
@@ -199,37 +198,4 @@ fn nothing_is_reported_after_the_page_is_withdrawn() {
     assert_eq!(driver.resume(state_page(0), id), (0, 0));
     let ended = driver.doorbell(op::SUSPEND, Page { prev: state_page(0), ..Page::default() });
     assert_eq!((ended.result, ended.overflow_prev), (0, 0));
-}
-
-#[test]
-fn an_interface_without_its_newer_parts_is_an_older_one() {
-    let mem = memory();
-    for (control, vector) in [(false, false), (true, false), (false, true)] {
-        let config = PmuConfig { pv: PvParts { control, vector }, ..CONFIG };
-        let [_, _, counters] = pv_cpuid(&config);
-        let has = |flag| counters.edx & flag != 0;
-        assert_eq!((has(COUNTERS_CONTROL), has(COUNTERS_VECTOR)), (control, vector));
-        let pmu = VirtualPmu::new(config, 0, ControlTable::new(), SimPmu::new(6));
-        let mut driver = Driver::new(pmu, &mem, 0);
-        let begun = driver.control(0, state_page(0), interrupting(-600));
-        assert_eq!(begun.result, if control { 0 } else { ENOSYS });
-        let named = driver.pmu.wrmsr(MSR_BASE + MSR_VECTOR, VECTOR, &mem);
-        let read = driver.pmu.rdmsr(MSR_BASE + MSR_VECTOR);
-        if vector {
-            assert_eq!((named, read), (MsrOutcome::Handled, MsrOutcome::Value(VECTOR)));
-            continue;
-        }
-        assert_eq!((named, read), (MsrOutcome::GpFault, MsrOutcome::GpFault));
-        let (next, stop_id) = (state_page(0), driver.update_control(0, guest::control(&[])).unwrap());
-        driver.suspend(next);
-        let next_id = driver.update_control(next, interrupting(-600)).unwrap();
-        assert_eq!(driver.doorbell(op::RESUME, Page { next, next_id, stop_id, ..Page::default() }).result, 0);
-        driver.pmu.host_mut().execute(&WORK);
-        driver.pmu.kicked();
-        assert_eq!((driver.pmu.take_pmi(), driver.pmu.take_vector(&mem)), (true, None));
-        driver.pmu.host_mut().execute(&WORK);
-        assert_eq!(driver.suspend(next), 0);
-        assert_eq!(state(&mem, next).pmc[0].sum, 2000, "stopped by nobody");
-        write_state(&mem, next, &CpuState::default());
-    }
 }

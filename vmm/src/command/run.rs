@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use images::overlay::{CopyRequest, Overlay};
 use images::regular_file::RegularFile;
 use kvm_ioctls::Kvm;
-use vpmu::{Host, ModelChoice, PmuConfig, PvParts};
+use vpmu::{Host, ModelChoice, PmuConfig};
 
 use super::confine::confinement;
 use super::kernel::images;
@@ -92,8 +92,7 @@ pub(super) fn pmu(options: &Run, kvm: &Kvm) -> Result<GuestPmu> {
         _ => pmu_registers::plan(options.pmu_registers, || rdpmc_probe::probe(kvm))?,
     };
     let core_khz = core_khz();
-    let pv = PvParts::ALL;
-    Ok(GuestPmu::Virtual(PmuConfig { model, host, core_khz, pmu_registers, rdpmc_faults, pv }))
+    Ok(GuestPmu::Virtual(PmuConfig { model, host, core_khz, pmu_registers, rdpmc_faults }))
 }
 
 /// KVM's own vPMU, which has neither models nor interfaces to choose from.

@@ -179,7 +179,7 @@ fn id_bits(count: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{HostCounters, HostFamily, Model, PvParts};
+    use vpmu::{HostCounters, HostFamily, Model};
 
     const LAB: Host = Host { family: HostFamily::Zen, counters: HostCounters::AmdV2 };
 
@@ -207,8 +207,7 @@ mod tests {
     }
 
     fn with(model: Model, pmu_registers: bool) -> CpuId {
-        let pv = PvParts::ALL;
-        let config = PmuConfig { model, host: LAB, core_khz: 1, pmu_registers, rdpmc_faults: true, pv };
+        let config = PmuConfig { model, host: LAB, core_khz: 1, pmu_registers, rdpmc_faults: true };
         for_vcpu(&host(), 0, 1, Shown::Virtual(&config, &LAB)).unwrap()
     }
 

@@ -86,17 +86,15 @@ pub(super) fn install(vm: &VmFd, pmu: Option<&PmuConfig>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vpmu::{HostFamily, Model, PvParts};
+    use vpmu::{HostFamily, Model};
 
     fn config(model: Model) -> PmuConfig {
-        let pv = PvParts::ALL;
         PmuConfig {
             model,
             host: HostFamily::K8.processor(),
             core_khz: 1,
             pmu_registers: true,
             rdpmc_faults: true,
-            pv,
         }
     }
 

@@ -12,7 +12,7 @@ use perfvisor::dump::VcpuDump;
 use perfvisor::machine::{Config, GuestPmu, Initrd, Machine, Module};
 use vpmu::module::ModulePmu;
 use vpmu::perf::PerfPmu;
-use vpmu::{HostFamily, HostPmu, Model, PmuConfig, PvParts};
+use vpmu::{HostFamily, HostPmu, Model, PmuConfig};
 
 use crate::guest::{Given, Program, Results, Step, image, image_of, results};
 
@@ -48,7 +48,6 @@ pub(crate) fn pmu(model: Model) -> PmuConfig {
         core_khz: 1_000_000,
         pmu_registers: true,
         rdpmc_faults: true,
-        pv: PvParts::ALL,
     }
 }
 

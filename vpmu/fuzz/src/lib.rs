@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, HostFamily, Model, PmuConfig, PvParts, VirtualPmu};
+use vpmu::{ControlTable, HostFamily, Model, PmuConfig, VirtualPmu};
 
 /// Size of a page of guest memory.
 pub const PAGE_SIZE: u64 = 4096;
@@ -20,7 +20,6 @@ pub fn vcpu(model: Model, capacity: usize, table: &Arc<ControlTable>) -> Virtual
         core_khz: 2_000_000,
         pmu_registers: true,
         rdpmc_faults: true,
-        pv: PvParts::ALL,
     };
     VirtualPmu::new(config, 0, Arc::clone(table), SimPmu::new(capacity))
 }

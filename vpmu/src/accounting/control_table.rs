@@ -152,7 +152,6 @@ mod tests {
             core_khz: 1,
             pmu_registers: true,
             rdpmc_faults: true,
-            pv: crate::PvParts::ALL,
         };
         let mut pmu = crate::VirtualPmu::new(config, 0, Arc::clone(&table), crate::sim::SimPmu::new(4));
         pmu.wrmsr(MSR_BASE + MSR_PAGE, 0x1001, &mem);

@@ -37,7 +37,7 @@ impl<H: HostPmu> VirtualPmu<H> {
         Self {
             accounts: Accounts::new(config, host),
             attachment: Attachment::new(cpu, table),
-            pv: PvInterface::new(config.pv),
+            pv: PvInterface::default(),
             registers: RegisterFile::new(&config),
             pmis: 0,
             emulated: 0,

@@ -8,7 +8,7 @@ use perfctr_abi::layout::{CpuControl, CpuState};
 use perfctr_abi::pv::{MSR_BASE, MSR_DOORBELL, MSR_PAGE, Page, op};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vpmu::sim::SimPmu;
-use vpmu::{ControlTable, HostFamily, Model, MsrOutcome, PmuConfig, PvParts, VirtualPmu};
+use vpmu::{ControlTable, HostFamily, Model, MsrOutcome, PmuConfig, VirtualPmu};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Guest memory begins here, so that low addresses are not guest memory.
@@ -23,7 +23,6 @@ pub const CONFIG: PmuConfig = PmuConfig {
     core_khz: 2_000_000,
     pmu_registers: true,
     rdpmc_faults: true,
-    pv: PvParts::ALL,
 };
 
 /// Event select for user mode.

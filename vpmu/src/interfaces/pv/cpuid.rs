@@ -2,7 +2,7 @@
 
 use perfctr_abi::pv;
 
-use crate::config::{PmuConfig, PvParts};
+use crate::config::PmuConfig;
 
 /// One CPUID leaf; its sub-leaves are all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,16 +43,13 @@ pub fn pv_cpuid(config: &PmuConfig) -> [CpuidLeaf; 3] {
             eax: facts.counters | fixed << 8,
             ebx: facts.width,
             ecx: config.core_khz,
-            edx: flags(config.pv) | window,
+            edx: FLAGS | window,
         },
     ]
 }
 
-fn flags(parts: PvParts) -> u32 {
-    let flag = |there, flag| if there { flag } else { 0 };
-    let later = flag(parts.control, pv::COUNTERS_CONTROL) | flag(parts.vector, pv::COUNTERS_VECTOR);
-    later | pv::COUNTERS_ATTENTION
-}
+/// Parts of the interface that every version of it has had.
+const FLAGS: u32 = pv::COUNTERS_CONTROL | pv::COUNTERS_VECTOR | pv::COUNTERS_ATTENTION;
 
 #[cfg(test)]
 mod tests {
@@ -67,7 +64,6 @@ mod tests {
             core_khz: 2_000_000,
             pmu_registers: true,
             rdpmc_faults: true,
-            pv: PvParts::ALL,
         };
         let [signature, interface, counters] = pv_cpuid(&config);
         let text = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes).concat();

@@ -6,7 +6,6 @@ use vm_memory::bitmap::BS;
 use crate::accounting::accounts::Accounts;
 use crate::accounting::attachment::Attachment;
 use crate::accounting::slots::HoldsSlots;
-use crate::config::PvParts;
 use crate::guest_memory::PAGE_SIZE;
 use crate::host::pmu::HostPmu;
 use crate::interfaces::outcome::MsrOutcome;
@@ -16,8 +15,8 @@ use crate::interfaces::pv::msrs::PvMsr;
 use crate::interfaces::pv::vcpu_page::VcpuPage;
 
 /// The paravirtual interface of one vCPU.
+#[derive(Default)]
 pub(crate) struct PvInterface {
-    parts: PvParts,
     /// MSR_PAGE as written: page address | 1, or 0.
     page_msr: u64,
     /// MSR_VECTOR: of the interrupt; 0: the guest's LVTPC says.
@@ -30,27 +29,16 @@ pub(crate) struct PvInterface {
 }
 
 impl PvInterface {
-    /// As after reset.
-    pub(crate) fn new(parts: PvParts) -> Self {
-        let counts = PvCounts::default();
-        Self { parts, page_msr: 0, vector: 0, pmi: false, attention: false, counts }
-    }
-
     /// The vCPU is reset; what happened before is still counted.
     pub(crate) fn reset(&mut self) {
-        *self = Self { counts: self.counts, ..Self::new(self.parts) };
-    }
-
-    /// Whether there is the operation CONTROL.
-    pub(super) fn has_control(&self) -> bool {
-        self.parts.control
+        *self = Self { counts: self.counts, ..Self::default() };
     }
 
     /// The guest reads a register that is the interface's own.
     pub(crate) fn read(&self, msr: PvMsr) -> MsrOutcome {
         match msr {
             PvMsr::Page => MsrOutcome::Value(self.page_msr),
-            PvMsr::Vector if self.parts.vector => MsrOutcome::Value(self.vector.into()),
+            PvMsr::Vector => MsrOutcome::Value(self.vector.into()),
             _ => MsrOutcome::GpFault,
         }
     }
@@ -58,7 +46,7 @@ impl PvInterface {
     /// The guest writes MSR_VECTOR.
     pub(crate) fn write_vector(&mut self, value: u64) -> MsrOutcome {
         match value {
-            0 | 16..=255 if self.parts.vector => {
+            0 | 16..=255 => {
                 self.vector = value as u8;
                 MsrOutcome::Handled
             }

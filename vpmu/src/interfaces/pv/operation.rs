@@ -51,7 +51,7 @@ impl<H: HostPmu, M: GuestMemory + ?Sized, O: HoldsSlots> Doorbell<'_, H, M, O> {
             op::RESUME => self.switch(0, &page),
             op::SWITCH => self.switch(page.prev(), &page),
             op::SAMPLE => self.sample(page.prev(), &page),
-            op::CONTROL if self.pv.has_control() => self.control(&page),
+            op::CONTROL => self.control(&page),
             _ => Err(PvError::NoOperation),
         };
         self.pv.count(number, &outcome);

@@ -6,9 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
-use perfctr_abi::pv::{
-    COUNTERS_CONTROL, COUNTERS_VECTOR, LEAF_COUNTERS, LEAF_INTERFACE, LEAF_SIGNATURE, SIGNATURE, VERSION,
-};
+use perfctr_abi::pv::{LEAF_INTERFACE, LEAF_SIGNATURE, SIGNATURE, VERSION};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 const DEVICE: &str = "/dev/cpu/0/msr";
@@ -46,16 +44,6 @@ impl PvRegisters {
             )
         })?;
         Ok(Self { device, first: interface.ebx })
-    }
-
-    /// Whether there is the operation CONTROL, which an older VMM does not have.
-    pub(super) fn has_control(&self) -> bool {
-        __cpuid(LEAF_COUNTERS).edx & COUNTERS_CONTROL != 0
-    }
-
-    /// Whether there is MSR_VECTOR. The same.
-    pub(super) fn has_vector(&self) -> bool {
-        __cpuid(LEAF_COUNTERS).edx & COUNTERS_VECTOR != 0
     }
 
     /// An error (EIO) if the read raised #GP.

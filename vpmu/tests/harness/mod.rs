@@ -222,6 +222,7 @@ impl<'a> Harness<'a> {
         for (key, count) in self.threads[thread].emulated() {
             *on.totals.entry(key).or_default() += count;
         }
+        on.interrupts_ever |= self.threads[thread].interrupting().next().is_some();
     }
 
     /// Port or memory-mapped input or output.

@@ -72,6 +72,12 @@ pub(crate) const COMMAND_LINE: &[(&str, CommandLineTest)] = &[
     ("dump-of-nobody", refusals::dump_of_nobody),
 ];
 
+/// Tests of that kind that are run by hand alone, and why.
+pub(crate) const NOT_RUN: &[(&str, &str)] = &[(
+    "host-module-revoked-while-loading",
+    "the lab's emulator loses a processor's flags in it, and sometimes the machine; tests/lab/README.md says how to run it",
+)];
+
 /// perfex on instructions and branches at once, for `spin`.
 const PERFEX: &str = "perfex -e 0x004100C0 -e 0x004100C2";
 

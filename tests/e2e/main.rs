@@ -63,6 +63,13 @@ fn main() -> ExitCode {
             })
         });
     }
+    for (name, reason) in cases::NOT_RUN {
+        let name = format!("command-line::{name}");
+        if is_wanted(&name) {
+            println!("not run: {name}: {reason}");
+        }
+        work.trials.push(Trial::test(name, || Ok(())).with_ignored_flag(true));
+    }
     if arguments.list {
         work.jobs.clear();
     }

@@ -68,6 +68,7 @@ static const struct {
 	{ "idle", t_idle },
 	{ "executed", t_executed },
 	{ "revoked", t_revoked },
+	{ "revoked-while-loading", t_revoked_while_loading, 1 },
 	{ "ftrace", t_ftrace },
 	{ "mediated", t_mediated },
 	{ "global", t_global },

@@ -152,6 +152,7 @@ void t_idle(void);
 int executed(int fd);
 void t_executed(void);
 void t_revoked(void);
+void t_revoked_while_loading(void);
 void t_ftrace(void);
 void t_mediated(void);
 

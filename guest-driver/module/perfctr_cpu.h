@@ -32,8 +32,11 @@
 #ifndef PERFCTR_CPU_H
 #define PERFCTR_CPU_H
 
+#include <linux/compiler.h>
+#include <linux/lockdep.h>
 #include <linux/percpu.h>
 #include <linux/types.h>
+#include <asm/barrier.h>
 
 #include "perfctr.h"
 
@@ -121,12 +124,41 @@ void perfctr_cpu_disable(struct perfctr_counters *counters);
  */
 void perfctr_cpu_lost(struct perfctr_counters *counters, int error);
 
+static inline u32 *perfctr_cpu_seq(const struct perfctr_counters *counters)
+{
+	return (void *)counters->page + PERFCTR_SEQ_OFFSET;
+}
+
 /*
- * perfctr_cpu_seq.c: around changes of the page, which may be mapped. They nest,
- * and all operations have their own.
+ * Around changes of the page, which may be mapped. They nest, and all operations
+ * have their own.
+ *
+ * Readers are other CPUs, which need the order of the stores, and the thread
+ * itself, which is interrupted by all of a change or by nothing of it. What the
+ * VMM writes comes between: it is done when the doorbell's exit returns.
  */
-void perfctr_cpu_write_begin(struct perfctr_counters *counters);
-void perfctr_cpu_write_end(struct perfctr_counters *counters);
+static inline void perfctr_cpu_write_begin(struct perfctr_counters *counters)
+{
+	u32 *seq = perfctr_cpu_seq(counters);
+
+	lockdep_assert_irqs_disabled();
+	if (counters->writing++)
+		return;
+	WRITE_ONCE(*seq, *seq + 1);
+	/* Odd before anything changes. A reader loads the count first. */
+	smp_wmb();
+}
+
+static inline void perfctr_cpu_write_end(struct perfctr_counters *counters)
+{
+	u32 *seq = perfctr_cpu_seq(counters);
+
+	if (--counters->writing)
+		return;
+	/* Even when all has changed. A reader loads the count last as well. */
+	smp_wmb();
+	WRITE_ONCE(*seq, *seq + 1);
+}
 
 /* perfctr_cpu.c: the operations. */
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Counters of a CPU: the floor that everything here stands on which counts for
- * somebody, be it threads (vperfctr.h) or whole CPUs (global.c).
+ * Counters of a CPU: the layer below everything that counts for somebody, be it
+ * threads (vperfctr.h) or whole CPUs (global.c).
  *
  * A struct perfctr_counters is a set of counters with a control, sums, and a page
  * that user space may map. It counts while it is attached to a CPU; one set at a
  * time is. Where the counters are, behind the paravirtual interface (pv.h) or in
  * this processor's registers (native.h), is decided when the module is loaded.
- * This floor knows neither whose a set is nor when it is to count: its owner
+ * This layer knows neither whose a set is nor when it is to count: its owner
  * resumes and suspends it, and is called back (struct perfctr_cpu_events).
  *
  * Contexts. Unless something else is said, each operation
@@ -77,7 +77,7 @@ struct perfctr_counters {
 	bool stopped;		/* by an overflow: all but the TSC */
 	bool attached;		/* counts now, on this CPU */
 	int error;		/* why counts were lost, for good; or 0 */
-	/* This floor's own. */
+	/* This layer's own. */
 	unsigned int writing;	/* depth of perfctr_cpu_write_begin() */
 	struct {
 		u64 gpa;	/* of the page */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Threads' counters, above their states (state.h): a floor each, of which none
+ * Threads' counters, above their states (state.h): a layer each, of which none
  * calls one that is further down in this file.
  */
 #ifndef VPERFCTR_H

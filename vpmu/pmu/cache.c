@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* See cache.h. tests/cache.c runs this in user space, on registers that are none. */
+/* See cache.h. vpmu/tests/pmu_cache runs this in user space, on simulated registers. */
 #include <linux/bits.h>
 #include <linux/compiler.h>
 #include <linux/string.h>

@@ -11,8 +11,10 @@
 //! the reason, and not done.
 
 mod accuracy;
+mod cpu;
 mod first;
 mod msr;
+mod operation;
 mod perf;
 mod perfctr;
 mod plain;
@@ -22,26 +24,11 @@ mod switch;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
-use tests::mark::{Mark, say};
-
-/// An operation; `run(n)` does it n times.
-struct Operation {
-    name: &'static str,
-    /// Times it is done in the shorter run; the longer one is three times as long.
-    length: u64,
-    /// Makes what it needs, in the thread that will run it.
-    prepare: fn() -> Result<Run>,
-}
-
-type Run = Box<dyn FnMut(u64) -> Result<()>>;
+use accuracy::interface::{TRY_PAGE, try_page};
+use operation::Operation;
 
 /// After so long a kernel is done with its start.
 const QUIET: Duration = Duration::from_secs(3);
-/// Times each pair of lengths is run.
-const REPEATED: u32 = 3;
-/// Times that preparing an operation is tried again.
-const TRIES: u32 = 5;
 
 fn operations() -> impl Iterator<Item = Operation> {
     plain::operations()
@@ -70,7 +57,7 @@ fn main() -> ExitCode {
             names().iter().for_each(|name| println!("{name}"));
             ExitCode::SUCCESS
         }
-        [only] if only == accuracy::TRY_PAGE => match accuracy::try_page() {
+        [only] if only == TRY_PAGE => match try_page() {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },
@@ -101,39 +88,8 @@ fn operate_all(arguments: &[String]) -> ExitCode {
     // The last operation unloads the driver.
     for operation in operations().filter(|operation| wanted(operation.name)) {
         // In a thread of its own: it begins without counters, and leaves none behind.
-        let outcome = std::thread::spawn(move || operate(&operation)).join();
+        let outcome = std::thread::spawn(move || operation.measure()).join();
         failed |= !matches!(outcome, Ok(Ok(())));
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn operate(operation: &Operation) -> Result<()> {
-    let name = operation.name;
-    let mut run = match patiently(operation.prepare) {
-        Ok(run) => run,
-        Err(error) => return say(&Mark::NotRun { name: name.into(), reason: format!("{error:#}") }),
-    };
-    // What is done once only, at the first time.
-    run(operation.length)?;
-    for _ in 0..REPEATED {
-        for length in [operation.length, operation.length * 3] {
-            say(&Mark::Begin { name: name.into(), length })?;
-            run(length)?;
-        }
-        say(&Mark::End)?;
-    }
-    Ok(())
-}
-
-/// What had the counters before may still be giving them back: threads end when they come to it.
-fn patiently<T>(mut prepare: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut outcome = prepare();
-    for _ in 0..TRIES {
-        if outcome.is_ok() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        outcome = prepare();
-    }
-    outcome
 }

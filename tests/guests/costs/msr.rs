@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::switch::on_first_cpu;
-use crate::{Operation, Run};
+use crate::cpu::on_first_cpu;
+use crate::operation::{Operation, Run};
 
 const PERF_CTL0: u64 = 0xC001_0200;
 const PERF_CTR0: u64 = 0xC001_0201;

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, Sampler};
 
-use crate::accuracy::{Interface, Mode};
+use crate::accuracy::interface::{Interface, Mode};
+use crate::operation::{Operation, Run};
 use crate::plain::{PERIOD, periods, sampled_work};
-use crate::{Operation, Run};
 
 pub(crate) fn operations() -> Vec<Operation> {
     vec![

@@ -12,8 +12,8 @@ use libvperfctr::layout::VperfctrControl;
 use libvperfctr::{ControlBuilder, Counter, OwnCounters, Vperfctr, a_mode, select};
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 
+use crate::operation::{Operation, Run};
 use crate::plain::{PERIOD, periods, sampled_work};
-use crate::{Operation, Run};
 
 /// Cycles, in user and kernel mode.
 const CYCLES: u32 = 0x0043_0076;

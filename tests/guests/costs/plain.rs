@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::{Operation, Run};
+use crate::operation::{Operation, Run};
 
 pub(crate) fn operations() -> [Operation; 4] {
     [

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use perf_event::Builder;
 use perf_event::events::Hardware;
 
-use crate::switch::on_first_cpu;
-use crate::{Operation, Run};
+use crate::cpu::on_first_cpu;
+use crate::operation::{Operation, Run};
 
 /// What this program is told to be the one that is run: it ends at once.
 pub(crate) const NOTHING: &str = "--nothing";

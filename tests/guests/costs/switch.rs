@@ -9,10 +9,11 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::pipe::pipe;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::{Operation, Run, perf, perfctr};
+use crate::cpu::{cpus, on_cpu};
+use crate::operation::{Operation, Run};
+use crate::{perf, perfctr};
 
 /// Instructions between switches.
 const WORK: u64 = 200_000;
@@ -154,23 +155,4 @@ fn echo(cpu: usize, mut from: File, mut to: File, count: fn() -> Result<Kept>) -
 fn ends() -> Result<(File, File)> {
     let (from, to): (OwnedFd, OwnedFd) = pipe()?;
     Ok((from.into(), to.into()))
-}
-
-/// Where everything is done that says nothing else.
-pub(crate) fn on_first_cpu() -> Result<()> {
-    on_cpu(0)
-}
-
-pub(crate) fn on_cpu(cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).context("sched_setaffinity")
-}
-
-/// The guest's.
-pub(crate) fn cpus() -> Result<usize> {
-    // Not the ones this thread may use, which are fewer.
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").context("online CPUs")?;
-    let last = online.trim().rsplit(['-', ',']).next().unwrap_or_default();
-    Ok(last.parse::<usize>().with_context(|| format!("online CPUs: '{online}'"))? + 1)
 }

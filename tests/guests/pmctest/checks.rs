@@ -36,7 +36,7 @@ mod vperfctr_control;
 
 use anyhow::{Result, bail};
 
-use crate::Check;
+use crate::check::Check;
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     [

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use libvperfctr::Vperfctr;
 
 use self::calls::Caller;
+use crate::check::verdict;
 use crate::checks::file::{final_references, no_more_than};
 use crate::checks::permission::Policy;
 use crate::checks::unprivileged::{NOBODY, role_of};
@@ -25,7 +26,6 @@ use crate::expect::equal;
 use crate::kernel_log::KernelLog;
 use crate::measured::Measured;
 use crate::random::Random;
-use crate::verdict;
 
 /// The part that has no privileges.
 pub(crate) const ROLE: &str = "fuzz";

@@ -4,8 +4,6 @@ use std::arch::x86_64::__cpuid;
 
 use perfctr_abi::pv::{LEAF_SIGNATURE, SIGNATURE};
 
-use crate::checks;
-
 /// The two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LowLevel {
@@ -74,21 +72,12 @@ impl LowLevel {
         };
         not_run.iter().find(|(begin, _)| name.starts_with(begin)).map(|(_, reason)| *reason)
     }
-
-    /// Print the checks that are not run, each with the reason.
-    pub(crate) fn list_not_run(self, cpus: usize) {
-        for check in checks::all() {
-            if let Some(reason) = self.not_run(check.name, cpus) {
-                println!("{}: {reason}", check.name);
-            }
-        }
-    }
 }
 
 #[test]
 fn each_reason_is_of_a_check() {
     let begins = BY_REGISTERS.iter().chain(&BY_PV).map(|(begin, _)| *begin);
     for begin in begins.chain(ON_SEVERAL_CPUS) {
-        assert!(checks::all().any(|check| check.name.starts_with(begin)), "{begin}");
+        assert!(crate::checks::all().any(|check| check.name.starts_with(begin)), "{begin}");
     }
 }

@@ -22,6 +22,7 @@
 //! Every check runs in a thread of its own, so it begins without counters and leaves none behind. The next begins when that
 //! thread is gone.
 
+mod check;
 mod checks;
 mod expect;
 mod forked;
@@ -44,13 +45,8 @@ use std::{fs, thread};
 
 use anyhow::{Result, anyhow, ensure};
 
+use check::{Check, verdict_with};
 use low_level::LowLevel;
-
-/// One named check.
-struct Check {
-    name: &'static str,
-    run: fn() -> Result<()>,
-}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,7 +57,10 @@ fn main() -> ExitCode {
         }
         ["--not-run", word, cpus] => match (LowLevel::named(word), cpus.parse()) {
             (Some(low_level), Ok(cpus)) => {
-                low_level.list_not_run(cpus);
+                let names = checks::all().map(|check| check.name);
+                for (name, reason) in names.filter_map(|name| Some((name, low_level.not_run(name, cpus)?))) {
+                    println!("{name}: {reason}");
+                }
                 ExitCode::SUCCESS
             }
             _ => {
@@ -96,20 +95,6 @@ fn long_run(run: fn(Duration, u64) -> bool, seconds: &str, seed: &[&str]) -> Exi
             ExitCode::from(2)
         }
     }
-}
-
-/// The line of a check; whether it passed.
-fn verdict(name: &str, outcome: &Result<()>) -> bool {
-    verdict_with(name, "", outcome)
-}
-
-/// The same, with how long it took.
-fn verdict_with(name: &str, time: &str, outcome: &Result<()>) -> bool {
-    match outcome {
-        Ok(()) => println!("ok {name}{time}"),
-        Err(error) => println!("FAIL {name} {error:#}"),
-    }
-    outcome.is_ok()
 }
 
 /// A thread can be joined before it has let go of its counters. What it does with them at its switches until then would

@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use libvperfctr::layout::{SampleRecord, VperfctrControl, flag};
 use libvperfctr::{SampleBuffer, Vperfctr};
 use rustix::thread::gettid;
+use tests::workload::spin;
 
 use crate::expect::equal;
 use crate::interrupting::twice;
@@ -95,4 +96,10 @@ fn are_of_this_thread(records: &[SampleRecord], began: u64) -> Result<()> {
     }
     ensure!(last <= now(), "a sample of the future: time {last}");
     Ok(())
+}
+
+/// Which of [`spin`]'s four instructions a sample was taken at, by its address.
+pub(crate) fn in_the_loop(pc: u64) -> bool {
+    let begin = spin as *const () as u64;
+    (begin..begin + 64).contains(&pc)
 }

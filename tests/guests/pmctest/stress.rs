@@ -3,6 +3,7 @@
 //! Every thread knows what it must count, and looks at it all the time. At the end nothing may be left of what they used,
 //! and the kernel must have said nothing.
 
+mod run;
 mod work;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,29 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use self::run::Run;
+use crate::check::verdict;
 use crate::checks::file::{final_references, no_more_than};
 use crate::kernel_log::KernelLog;
 use crate::memory::available_kb;
 use crate::random::Random;
-use crate::verdict;
-
-/// What the threads share.
-struct Run {
-    length: Duration,
-    /// When the last thread was there: to start them takes long among those that work.
-    begun: OnceLock<Instant>,
-    all_there: Barrier,
-    failed: AtomicBool,
-    /// Where threads may be put.
-    cpus: Vec<CpuSet>,
-}
-
-impl Run {
-    fn goes_on(&self) -> bool {
-        self.begun.get().is_none_or(|begun| begun.elapsed() < self.length)
-            && !self.failed.load(Ordering::Relaxed)
-    }
-}
 
 /// What some of the threads do: until the run is over, and the number of times they did it.
 struct Kind {

@@ -13,7 +13,7 @@ use perf_event::{Builder, ReadFormat, Sampler};
 use tests::workload::spin;
 use zerocopy::IntoBytes;
 
-use crate::patiently;
+use crate::operation::patiently;
 
 /// Instructions, and taken and other branches, of an AMD processor, in no mode yet.
 const INSTRUCTIONS: u32 = 0x0040_00C0;

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
+use super::check::{Check, counted};
 use super::interface::{Counting, Interface, Mode};
-use super::{Check, counted};
-use crate::switch::on_first_cpu;
+use crate::cpu::on_first_cpu;
 
 /// From where to where.
 type Pattern = fn(&mut dyn Counting) -> Result<u64>;

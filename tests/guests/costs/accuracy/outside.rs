@@ -7,11 +7,11 @@
 use anyhow::Result;
 use tests::mark::{Mark, say};
 
+use super::check::{Check, between};
 use super::interface::{Interface, Mode};
 use super::work::WORK;
-use super::{Check, between};
-use crate::REPEATED;
-use crate::switch::on_first_cpu;
+use crate::cpu::on_first_cpu;
+use crate::operation::REPEATED;
 
 /// Work of the kernel's own. Not the storm, in which another thread's is.
 const IN_KERNEL: [&str; 3] = ["page-faults", "system-calls", "signals"];

@@ -8,9 +8,9 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
+use super::check::{Check, INTERFACES, between, count, counted};
 use super::interface::{Interface, Mode};
-use super::{Check, INTERFACES, between, count, counted};
-use crate::switch::{cpus, on_cpu};
+use crate::cpu::{cpus, on_cpu};
 
 /// Times a thread moves in the shorter length, which is counted three times over in the longer.
 const MOVES: u64 = 100;

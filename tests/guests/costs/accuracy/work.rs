@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use tests::workload::{INSTRUCTIONS_PER_EMULATED_ROUND, INSTRUCTIONS_PER_ITERATION, emulated, spin};
 
-use crate::switch::on_first_cpu;
+use crate::cpu::on_first_cpu;
 
 /// Does something n times; returns how many instructions of user mode each time has.
 pub(super) type Work = fn(u64) -> Result<u64>;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::measured::{Measured, control};
 

@@ -9,7 +9,7 @@ use libvperfctr::{Counter, Vperfctr, a_mode};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity, sched_yield};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::low_level::LowLevel;
 use crate::measured::Measured;
 use crate::placed::only;

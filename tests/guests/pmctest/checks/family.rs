@@ -6,7 +6,7 @@ use libvperfctr::layout::cpu_type::{P4, P4M2, P4M3, P6, PENTM, PII, PIII};
 use libvperfctr::{ControlBuilder, Counter, Driver, select};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::interrupting::{Interrupted, SIGNAL, Then};
 
 pub(super) const CHECKS: &[Check] = &[Check { name: "family-overflows", run: overflows }];

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use libvperfctr::Vperfctr;
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::measured::Measured;
 

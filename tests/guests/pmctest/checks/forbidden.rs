@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tests::event::INSTRUCTIONS;
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{SIGNAL, twice};
 use crate::loaded::Loaded;

@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tests::event::{INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{Measured, control};
 use crate::older::{self, nr};

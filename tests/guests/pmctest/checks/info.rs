@@ -9,7 +9,7 @@ use libvperfctr::layout::{ABI_VERSION, cpu_type, feature};
 use libvperfctr::{Driver, sys};
 use rustix::io::Errno;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::low_level::LowLevel;
 

@@ -15,7 +15,7 @@ use libvperfctr::{Vperfctr, pass};
 use rustix::io::Errno;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, Measured, control};
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{Interrupted, Then, twice};
 use crate::measured::{INSTRUCTIONS_AT, Measured, control};

@@ -8,7 +8,7 @@ use libvperfctr::Vperfctr;
 use libvperfctr::layout::{VperfctrControl, flag};
 
 use super::tracee::{ROUNDS_ROLE, STOP, Tracee};
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::measured::{Measured, control};
 use crate::memory::Memory;

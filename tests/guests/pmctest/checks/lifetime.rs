@@ -7,7 +7,7 @@ use libvperfctr::Vperfctr;
 use rustix::io::Errno;
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused, refused_with};
 use crate::measured::{INSTRUCTIONS_AT, Measured, control};
 

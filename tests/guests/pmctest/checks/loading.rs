@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::forked::Forked;
 use crate::kernel_log::KernelLog;
 use crate::loaded::Loaded;

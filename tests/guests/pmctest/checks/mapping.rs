@@ -17,7 +17,7 @@ use rustix::mm::{
 use rustix::thread::sched_yield;
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused, refused_with};
 use crate::measured::Measured;
 

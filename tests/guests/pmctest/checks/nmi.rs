@@ -9,7 +9,7 @@ use rustix::thread::sched_setaffinity;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::interrupting::{Interrupted, Then};
 use crate::kernel_log::KernelLog;

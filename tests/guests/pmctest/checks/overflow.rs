@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{
     Interrupted, SIGNAL, Then, block, interrupting, pending, sleep_is_cut_short, twice,

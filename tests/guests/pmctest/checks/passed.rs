@@ -10,7 +10,7 @@ use libvperfctr::{Vperfctr, pass};
 use rustix::io::Errno;
 
 use super::tracee::{self, STOP, Tracee};
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{INSTRUCTIONS_AT, Measured, control};
 

@@ -15,7 +15,7 @@ use tests::workload::spin;
 
 use super::tracee::{ROUNDS_ROLE, Tracee};
 use super::unprivileged::{NOBODY, role_of, succeeds};
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::twice;
 use crate::measured::{Measured, control};

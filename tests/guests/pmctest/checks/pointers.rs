@@ -10,7 +10,7 @@ use libvperfctr::sys;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{refused, refused_with};
 use crate::measured::{Measured, control};
 

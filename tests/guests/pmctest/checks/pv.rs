@@ -11,7 +11,7 @@ use perfctr_abi::pv::{MSR_DOORBELL, MSR_PAGE, MSR_VECTOR, Page, op, result};
 
 use self::device::{PvRegisters, pin_to_cpu_0};
 use self::pages::Pages;
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::measured::{Measured, control};
 use crate::random::Random;

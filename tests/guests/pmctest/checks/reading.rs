@@ -16,7 +16,7 @@ use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 use zerocopy::IntoBytes;
 
 use super::state::switches;
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, Measured, control};
 use crate::placed::only;

@@ -16,7 +16,7 @@ use tests::workload::spin;
 
 use super::global_mode::Global;
 use super::state::switches;
-use crate::Check;
+use crate::check::Check;
 use crate::interrupting::twice;
 use crate::measured::{INSTRUCTIONS_AT, Measured, control};
 use crate::placed::only;

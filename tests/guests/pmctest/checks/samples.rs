@@ -12,11 +12,11 @@ use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
 use super::state::switches;
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{Interrupted, Then, interrupting, sleep_is_cut_short, twice};
 use crate::measured::Measured;
-use crate::sampled::{Sampled, sampling};
+use crate::sampled::{Sampled, in_the_loop, sampling};
 
 pub(super) use self::mapping::{UNPRIVILEGED, unprivileged};
 pub(super) use self::polling::ready;
@@ -45,12 +45,6 @@ fn announced() -> Result<()> {
     let extensions = Driver::info()?.extensions;
     ensure!(extensions & extension::SAMPLES != 0, "extensions are {extensions:#x}: no samples");
     Ok(())
-}
-
-/// Which of [`spin`]'s four instructions a sample was taken at, by its address.
-fn in_the_loop(pc: u64) -> bool {
-    let begin = spin as *const () as u64;
-    (begin..begin + 64).contains(&pc)
 }
 
 /// As many samples as there are whole periods, and each at the instruction where it must be: four periods on, the

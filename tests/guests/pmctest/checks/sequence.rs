@@ -16,7 +16,7 @@ use rustix::thread::sched_yield;
 use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::measured::{INSTRUCTIONS_AT, Measured, control};
 
 pub(super) const CHECKS: &[Check] = &[

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use tests::workload::spin;
 
 use super::unprivileged::{NOBODY, role_of, succeeds};
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{INSTRUCTIONS_AT, control};
 

@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use tests::event::KERNEL_INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{INSTRUCTIONS_AT, Measured};
 

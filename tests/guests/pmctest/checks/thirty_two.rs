@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::Check;
+use crate::check::Check;
 
 pub(super) const CHECKS: &[Check] = &[Check { name: "thirty-two-bits", run: program }];
 

@@ -18,7 +18,7 @@ use tests::event::INSTRUCTIONS;
 use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION, spin};
 
 use super::samples::ready;
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{SIGNAL, twice};
 use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, control};

@@ -17,7 +17,7 @@ use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use super::unprivileged::role_of;
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::interrupting::{Interrupted, Then, twice};
 use crate::placed::only;

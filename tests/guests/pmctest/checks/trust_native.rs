@@ -21,7 +21,7 @@ use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
 use super::unprivileged::{NOBODY, role_of};
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::forked::Forked;
 use crate::measured::{Measured, control};

@@ -12,7 +12,7 @@ use libvperfctr::Driver;
 use rustix::thread::{sched_setaffinity, sched_yield};
 
 use super::unprivileged::{NOBODY, role_of};
-use crate::Check;
+use crate::check::Check;
 use crate::placed::only;
 
 pub(super) const CHECKS: &[Check] = &[Check { name: "trust-native-rdpmc-of-a-question", run: of_a_question }];

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tests::event::INSTRUCTIONS;
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::interrupting::{Interrupted, Then};
 use crate::measured::Measured;

@@ -6,7 +6,7 @@ use libvperfctr::{Driver, Vperfctr};
 use rustix::io::Errno;
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{BRANCHES_AT, INSTRUCTIONS_AT, Measured, control};
 

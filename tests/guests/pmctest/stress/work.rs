@@ -12,7 +12,7 @@ use rustix::thread::{Pid, Timespec, nanosleep, sched_setaffinity, sched_yield};
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::spin;
 
-use super::Run;
+use super::run::Run;
 use crate::checks::{inherit, overflow, tracee};
 use crate::expect::{equal, refused};
 use crate::interrupting::{Interrupted, SIGNAL, Then, handle, twice};

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use super::{Beyond, Root, beyond, inheriting};
-use crate::Check;
+use super::root::{Beyond, Root, beyond, inheriting};
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::forked::Forked;
 use crate::interrupting::twice;

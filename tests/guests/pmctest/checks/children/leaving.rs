@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use tests::workload::spin;
 
 use super::family::become_role;
-use super::{Root, inheriting};
-use crate::Check;
+use super::root::{Root, inheriting};
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::forked::Forked;
 use crate::measured::{INSTRUCTIONS_AT, control};

@@ -9,7 +9,7 @@ use libvperfctr::layout::VperfctrControl;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::measured::{Measured, control};
 use crate::older::{self, ROOM, fields, nr};

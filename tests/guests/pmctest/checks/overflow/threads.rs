@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::spin;
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::interrupting::{Interrupted, SIGNAL, Then, interrupting, sleep_is_cut_short, twice};
 use crate::measured::Measured;

@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap, munmap};
 use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::{equal, refused};
 use crate::forked::Forked;
 use crate::measured::Measured;

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use tests::event::INSTRUCTIONS;
 use tests::workload::{INSTRUCTIONS_PER_ITERATION, spin};
 
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::sampled::{Sampled, sampling};
 

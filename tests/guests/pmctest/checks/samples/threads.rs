@@ -9,12 +9,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use tests::event::{BRANCHES, INSTRUCTIONS, KERNEL_INSTRUCTIONS};
 use tests::workload::spin;
 
-use super::in_the_loop;
-use crate::Check;
+use crate::check::Check;
 use crate::expect::equal;
 use crate::measured::Measured;
 use crate::placed::{only, with_a_rival_and_alone};
-use crate::sampled::{Sampled, sampling};
+use crate::sampled::{Sampled, in_the_loop, sampling};
 
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "samples-threads-of-one-cpu", run: threads_of_one_cpu },

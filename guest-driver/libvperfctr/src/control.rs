@@ -2,7 +2,7 @@
 
 use perfctr_abi::layout::{MAX_COUNTERS, VperfctrControl};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Bits of an event select, as P6, K7 and all later processors but the P4 have them.
 pub mod select {

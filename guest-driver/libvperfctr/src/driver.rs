@@ -8,7 +8,9 @@ use perfctr_abi::layout::{ABI_MAJOR_MASK, ABI_VERSION, Info};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use crate::{Call, CpuMask, Error, cpu, sys};
+use crate::error::{Call, Error};
+use crate::mask::CpuMask;
+use crate::{cpu, sys};
 
 /// The driver's description of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,11 @@ use std::ptr::null_mut;
 use perfctr_abi::layout::{SumCtrs, VperfctrControl, extension};
 use rustix::io::Errno;
 
-use crate::{Call, Driver, Error, SampleBuffer, StatePage, sys};
+use crate::driver::Driver;
+use crate::error::{Call, Error};
+use crate::page::StatePage;
+use crate::samples::SampleBuffer;
+use crate::sys;
 
 /// A handle on the counters of one thread.
 ///

@@ -4,7 +4,9 @@ use std::marker::PhantomData;
 
 use perfctr_abi::layout::{MAX_COUNTERS, SumCtrs, VperfctrControl};
 
-use crate::{Error, StatePage, Vperfctr};
+use crate::error::Error;
+use crate::handle::Vperfctr;
+use crate::page::StatePage;
 
 /// Counters of the thread that made this, for it to measure itself with.
 ///

@@ -8,7 +8,7 @@ use std::ptr::{NonNull, addr_of, null_mut};
 use perfctr_abi::layout::{CpuState, Info, MAX_COUNTERS, SEQ_OFFSET, SumCtrs, extension, feature};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::{Call, Error};
+use crate::error::{Call, Error};
 
 pub(crate) const PAGE_SIZE: usize = 4096;
 

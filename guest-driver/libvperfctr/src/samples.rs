@@ -13,8 +13,8 @@ use perfctr_abi::layout::{SAMPLES_OFFSET, SampleHeader, SampleRecord};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::error::{Call, Error};
 use crate::page::PAGE_SIZE;
-use crate::{Call, Error};
 
 /// Records of overflows, oldest first.
 ///

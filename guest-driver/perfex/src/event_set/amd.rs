@@ -3,7 +3,7 @@
 //! successor for family 10h (31116), section 3.14. Later families have the same numbers for what is listed here as
 //! common. Every counter counts every event.
 
-use super::Event;
+use super::event::Event;
 
 const CYCLES: Event =
     Event::new("CYCLES_NOT_HALTED", 0x76, 0, "cycles in which the processor was not halted");

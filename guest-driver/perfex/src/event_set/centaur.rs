@@ -1,7 +1,7 @@
 //! Centaur and VIA, which count at all privilege levels alike. Sources: WinChip C6 and WinChip 2 Version A Processor Data
 //! Sheets, "Performance Monitoring"; VIA C3 Samuel 2 Processor Datasheet, appendix A.
 
-use super::Event;
+use super::event::Event;
 
 pub(super) const C6_COMMON: &[(&str, Event)] = &[
     ("cycles", Event::new("INTERNAL_CLOCKS", 0x00, 0, "")),

@@ -2,7 +2,7 @@
 //! unless that leaf says otherwise. Source: SDM volume 3B, 20.2.1.2 "Pre-defined Architectural Performance Events" and
 //! 20.2.2 for the fixed counters.
 
-use super::Event;
+use super::event::Event;
 
 const CYCLES: Event = Event::new("UNHALTED_CORE_CYCLES", 0x3C, 0, "core cycles while not halted");
 const INSTRUCTIONS: Event = Event::new("INSTRUCTION_RETIRED", 0xC0, 0, "instructions retired");

@@ -1,7 +1,7 @@
 //! Pentium, and Cyrix' clones as far as they are alike. Source: SDM volume 3B, "Events That Can Be Counted with Pentium
 //! Processor Performance-Monitoring Counters".
 
-use super::Event;
+use super::event::Event;
 
 const INSTRUCTIONS: Event =
     Event::new("INSTRUCTIONS_EXECUTED", 0x16, 0, "instructions executed in both pipes");

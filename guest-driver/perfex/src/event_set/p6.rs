@@ -1,6 +1,6 @@
 //! Pentium Pro, II, III and M. Source: SDM volume 3B, "Performance-Monitoring Events: P6 Family Processors".
 
-use super::Event;
+use super::event::Event;
 
 const CYCLES: Event = Event::new("CPU_CLK_UNHALTED", 0x79, 0, "cycles while not halted");
 const INSTRUCTIONS: Event = Event::new("INST_RETIRED", 0xC0, 0, "instructions retired");

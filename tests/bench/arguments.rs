@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::cost::Side;
 use crate::counters::Instrument;
-use crate::measure::Side;
 use crate::setting::Setting;
 use crate::system::System;
 

@@ -1,7 +1,7 @@
 //! Side by side: one operation a row, whatever it is called at the interface that is used; one system a column.
 
+use crate::cost::Side;
 use crate::grid::{Cell, Grid};
-use crate::measure::Side;
 use crate::results::{Measured, Operation, Results};
 use crate::system::System;
 use crate::{accuracy, sizes};

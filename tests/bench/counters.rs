@@ -10,7 +10,7 @@ use perf_event::events::{Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
 use rustix::mount::{MountFlags, mount};
 
-use crate::measure::{Cost, Side};
+use crate::cost::{Cost, Side};
 
 /// Which counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

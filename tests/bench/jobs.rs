@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::arguments::Arguments;
-use crate::measure::Line;
+use crate::cost::Line;
 use crate::place::Place;
 use crate::results::Results;
 use crate::runs::Run;

@@ -6,7 +6,7 @@ use std::process::Child;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measure::started;
+use crate::piped::started;
 
 /// They end with this.
 #[derive(Default)]

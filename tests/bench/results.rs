@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Cost, Line, Side};
+use crate::cost::{Cost, Line, Side};
 use crate::runs::Run;
 use crate::scale::Scale;
 use crate::start::Start;

@@ -11,11 +11,12 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::arguments::Arguments;
+use crate::cost::{Line, Side};
 use crate::counters::Instrument;
-use crate::measure::{Line, Side};
 use crate::place::Place;
+use crate::prepared;
 use crate::setting::Setting;
-use crate::system::{self, System};
+use crate::system::System;
 
 /// Times a guest may be lost in one operation before that is left out.
 const ATTEMPTS: u32 = 3;
@@ -119,7 +120,7 @@ impl<'a> Run<'a> {
 
     /// Run the guest, on a host with counters, under `bench measure`; what it writes is kept whatever comes then.
     fn attempt(&self, names: &[String], lines: &mut Vec<Line>) -> Result<()> {
-        let prepared = system::costs(self, names)?;
+        let prepared = prepared::costs(self.system, self.setting, self.place, self.arguments, names)?;
         let mut command = self.place.bench(&prepared.files);
         command.args(["measure", self.side.name(), "--by", &self.instrument.name()]);
         command.args((self.setting == Setting::Interrupted).then_some("--interrupted"));

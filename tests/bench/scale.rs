@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
+use crate::cost::Side;
 use crate::counters::{Counters, Instrument};
 use crate::idle::Guests;
 use crate::images;
 use crate::machines::{Machines, Memory};
-use crate::measure::Side;
 use crate::place::{Place, Sent};
 use crate::qemu::Qemu;
 use crate::system::System;

@@ -2,8 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::cost::Side;
 use crate::counters::Instrument;
-use crate::measure::Side;
 use crate::system::System;
 
 /// A guest of one shape, and what its host does beside it.

@@ -12,11 +12,12 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
+use crate::cost::{Cost, Side};
 use crate::counters::{Counters, Instrument};
 use crate::idle::Guests;
 use crate::images;
 use crate::machines::Memory;
-use crate::measure::{Cost, Side, started_with};
+use crate::piped::started_with;
 use crate::place::{Place, Sent};
 use crate::qemu::Qemu;
 use crate::system::System;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::measure::Cost;
+use crate::cost::Cost;
 use crate::results::{Measured, Operation};
 
 /// A number, or a dash for what is not known. A negative one is the noise of two lengths, and is shown as 0.

@@ -15,6 +15,7 @@ pub(crate) mod statuses;
 pub(crate) mod switches;
 
 mod benchmark;
+mod counted;
 mod host_module;
 mod killed;
 mod lab_counters;
@@ -24,13 +25,9 @@ mod refusals;
 mod streams;
 mod test_kernel;
 
-use anyhow::{Context, Result, ensure};
-use tests::event::{BRANCHES, INSTRUCTIONS};
-use tests::workload::{BRANCHES_PER_ITERATION, INSTRUCTIONS_PER_ITERATION};
+use anyhow::Result;
 
-use crate::dump::Dump;
-use tests::counts::{self, Counts};
-
+pub(crate) use counted::agree;
 pub(crate) use refusals::dump_of_gone;
 
 /// A test without a guest half.
@@ -77,35 +74,3 @@ pub(crate) const NOT_RUN: &[(&str, &str)] = &[(
     "host-module-revoked-while-loading",
     "the lab's emulator loses a processor's flags in it, and sometimes the machine; tests/lab/README.md says how to run it",
 )];
-
-/// perfex on instructions and branches at once, for `spin`.
-const PERFEX: &str = "perfex -e 0x004100C0 -e 0x004100C2";
-
-/// Counts of two runs of `spin` with these numbers of iterations differ by exactly the iterations' events.
-fn differ_exactly(short: (&Counts, u64), long: (&Counts, u64)) -> Result<()> {
-    let iterations = long.1 - short.1;
-    for (event, name, each) in [
-        (INSTRUCTIONS, "instructions", INSTRUCTIONS_PER_ITERATION),
-        (BRANCHES, "branches", BRANCHES_PER_ITERATION),
-    ] {
-        let (few, many) = (short.0.of(event)?, long.0.of(event)?);
-        let difference =
-            many.checked_sub(few).with_context(|| format!("{many} {name} is less than {few}"))?;
-        ensure!(
-            difference == iterations * each,
-            "{name}: {few} for {} iterations, {many} for {}: a difference of {difference}, expected exactly {}",
-            short.1,
-            long.1,
-            iterations * each
-        );
-    }
-    Ok(())
-}
-
-/// The host's totals are the sums of what the guest attributed.
-pub(crate) fn agree(dump: &Dump, printed: &[Counts]) -> Result<()> {
-    let (host, mut guest) = (dump.totals(), counts::totals(printed));
-    guest.retain(|_, total| *total > 0);
-    ensure!(host == guest, "the host counted {host:?}, the guest attributed {guest:?}");
-    Ok(())
-}

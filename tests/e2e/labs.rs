@@ -3,33 +3,17 @@
 //! What boots something is a *job*. Each lab machine has a thread that takes the next job when it is done with the last.
 //! The trials of libtest-mimic then only judge what came out, in their own order, and wait for what is still under way.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::Result;
 
+use crate::lab_folder::FOLDER;
 use crate::perfvisor;
 
 /// Boots something and keeps what came out where its trials find it.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
-
-thread_local! {
-    /// `$XDG_RUNTIME_DIR` of this thread's lab machine; the user's own if there is none.
-    static FOLDER: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
-}
-
-/// Makes `command` use the lab machine of this thread.
-pub(crate) fn choose(command: &mut Command) {
-    FOLDER.with_borrow(|folder| {
-        if let Some(folder) = folder {
-            command.env("XDG_RUNTIME_DIR", folder);
-        }
-    });
-}
 
 /// Runs `jobs` in their order on two lab machines: the user's, which stays for what comes after, and one of this run's, while
 /// `judge` judges.

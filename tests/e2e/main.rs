@@ -23,6 +23,7 @@ mod cases;
 mod confinement;
 mod dump;
 mod guests;
+mod lab_folder;
 mod labs;
 mod perfvisor;
 mod summary;

@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 use anyhow::{Context, Result, bail, ensure};
 use images::process::Guarded;
 
-use crate::{labs, summary};
+use crate::{lab_folder, summary};
 
 /// Status of `perfvisor run` for its own failures, wrong options included: all others are the command's.
 pub(crate) const RUN_FAILED: i32 = 125;
@@ -45,7 +45,7 @@ pub(crate) fn program() -> Result<PathBuf> {
 pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Command> {
     let mut command = Command::new(program()?);
     command.arg("--lab").args(arguments);
-    labs::choose(&mut command);
+    lab_folder::choose(&mut command);
     Ok(command)
 }
 

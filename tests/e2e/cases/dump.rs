@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
-use super::{PERFEX, agree};
+use super::counted::{PERFEX, agree};
 use crate::case::{Case, Evidence, Setting, Test, Waiting, no_copies};
 use crate::confinement;
 use crate::dump::Dump;

@@ -8,7 +8,7 @@ use tests::counts::Counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 use tests::workload::INSTRUCTIONS_PER_EMULATED_ROUND;
 
-use super::{PERFEX, differ_exactly};
+use super::counted::{PERFEX, differ_exactly};
 use crate::case::{Case, Evidence, Setting, no_copies, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {

@@ -9,8 +9,9 @@ use images::layout::Layout;
 use tests::counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
+use super::counted::PERFEX;
 use super::dump::{self, GROWTH, GROWTH_LIMIT, RUNNING};
-use super::{PERFEX, pmctest};
+use super::pmctest;
 use crate::case::{Case, Evidence, Setting, Waiting, no_copies, single};
 use crate::confinement;
 use crate::dump::Dump;

@@ -9,7 +9,7 @@ use images::layout::Layout;
 use tests::counts::Counts;
 use tests::event::{BRANCHES, INSTRUCTIONS};
 
-use super::{PERFEX, differ_exactly};
+use super::counted::{PERFEX, differ_exactly};
 use crate::answers::{self, Answers};
 use crate::case::{Case, Copied, Evidence, Setting, Test, nothing_asked};
 

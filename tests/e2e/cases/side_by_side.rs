@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{PERFEX, differ_exactly};
+use super::counted::{PERFEX, differ_exactly};
 use crate::case::{Case, Evidence, Setting, no_copies, nothing_asked, single};
 
 pub(crate) const CASE: Case = Case {

@@ -1,9 +1,9 @@
 //! The step `fuzz`: each target for a short time that is the same everywhere. Long runs are `cargo xtask fuzz`.
 
 use anyhow::Result;
+use images::layout::Layout;
 use images::process::Program;
 
-use super::steps::Context;
 use super::tally::Tally;
 use crate::fuzz;
 
@@ -16,28 +16,28 @@ fn runs(target: &str) -> u64 {
     }
 }
 
-pub(super) fn run(context: &Context) -> Result<Tally> {
+pub(super) fn run(layout: &Layout) -> Result<Tally> {
     if let Some(reason) = fuzz::missing() {
         return Ok(Tally::skipped("fuzz", &reason));
     }
-    fuzz::build(&context.layout)?;
+    fuzz::build(layout)?;
     let mut tally = Tally::default();
     for (target, what) in fuzz::TARGETS {
-        tally += short_run(context, target, what)?;
+        tally += short_run(layout, target, what)?;
     }
     Ok(tally)
 }
 
-fn short_run(context: &Context, target: &str, what: &str) -> Result<Tally> {
+fn short_run(layout: &Layout, target: &str, what: &str) -> Result<Tally> {
     let runs = runs(target);
-    let findings = context.layout.log(&format!("fuzz-{target}")).with_extension("");
+    let findings = layout.log(&format!("fuzz-{target}")).with_extension("");
     let program = Program::new(fuzz::program(target))
         .arg(format!("-runs={runs}"))
         .args(["-seed=1", "-max_len=512", "-timeout=10", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix={}-", findings.display()));
     let mut executed = 0;
     let mut coverage = String::new();
-    let (success, tail) = program.log(context.layout.log(&format!("fuzz-{target}"))).stream(|line| {
+    let (success, tail) = program.log(layout.log(&format!("fuzz-{target}"))).stream(|line| {
         executed = executions(line).unwrap_or(executed);
         if let Some(found) = edges(line) {
             found.clone_into(&mut coverage);

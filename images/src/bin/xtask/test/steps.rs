@@ -44,7 +44,7 @@ pub(super) const STEPS: [Step; 11] = [
         name: "fuzz",
         what: "what a guest controls, by coverage-guided random input",
         has_tests: false,
-        run: fuzz::run,
+        run: |context| fuzz::run(&context.layout),
     },
     Step {
         name: IMAGES,

@@ -2,10 +2,9 @@
 
 use vpmu::{Enable, Model, Registers};
 
-use crate::families::{RDPMC, check, mask};
-use crate::programming::{Counter, Overflow, counters, rest};
+use crate::programming::{Counter, Overflow, RDPMC, counters, mask, rest};
 use crate::running::pmu;
-use crate::script::Script;
+use crate::script::{Script, check};
 use crate::sources::StepPmu;
 
 const STEP: u64 = StepPmu::STEP;

@@ -7,13 +7,10 @@ use vpmu::{CounterWrite, Enable, Host, Model, PmuConfig, Registers};
 
 use crate::counting;
 use crate::described::{Kind, Register, numbers, registers};
-use crate::guest::{Program, Step};
-use crate::programming::rest;
-use crate::running::{pmu, run_programs};
-use crate::script::Script;
-use crate::sources::StepPmu;
-
-pub(crate) const RDPMC: u32 = pv::MSR_BASE + pv::MSR_RDPMC;
+use crate::guest::Step;
+use crate::programming::{RDPMC, mask, rest};
+use crate::running::pmu;
+use crate::script::{Script, check};
 
 /// What is tested of each model.
 type Aspect = (&'static str, fn(Model));
@@ -35,18 +32,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     aspects.into_iter().flat_map(of).collect()
-}
-
-/// Run the script on a machine of this model, with counts of [`StepPmu`].
-pub(crate) fn check(pmu: PmuConfig, script: &Script) -> perfvisor::dump::VcpuDump {
-    let program = Program { main: script.steps.clone(), handlers: Vec::new() };
-    let (results, mut dumps) = run_programs(pmu, &[program], |_| StepPmu::default(), |_| None);
-    script.check(pmu.model, &results[0].main);
-    dumps.remove(0)
-}
-
-pub(crate) fn mask(width: u32) -> u64 {
-    u64::MAX >> (64 - width)
 }
 
 fn holds_what_is_written(model: Model) {

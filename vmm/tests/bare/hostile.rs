@@ -10,7 +10,8 @@ use libtest_mimic::Trial;
 use virtio_bindings::virtio_mmio as register;
 
 use crate::guest::{Step, image};
-use crate::{kernel, test_kernels, trial};
+use crate::trial::trial;
+use crate::{kernel, test_kernels};
 
 /// Enough on a busy machine, and less than a dump waits for a machine that does not answer.
 const PATIENCE: Duration = Duration::from_secs(15);

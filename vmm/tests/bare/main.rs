@@ -14,8 +14,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use libtest_mimic::Trial;
-
 mod apic_guest;
 mod counting;
 mod described;
@@ -37,6 +35,7 @@ mod script;
 mod smp;
 mod sources;
 mod test_kernels;
+mod trial;
 
 fn main() -> std::process::ExitCode {
     // As `run` does before it makes a machine: threads that are confined cannot make heaps of their own.
@@ -58,12 +57,4 @@ fn main() -> std::process::ExitCode {
     trials.extend(run_command::trials());
     trials.extend(hostile::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// A trial that fails by panicking.
-fn trial(name: &str, test: fn()) -> Trial {
-    Trial::test(name, move || {
-        test();
-        Ok(())
-    })
 }

@@ -1,8 +1,12 @@
 //! How a guest has a counter count, on each model.
 
+use perfctr_abi::pv;
 use vpmu::{Enable, Model, P4Registers, P5Registers, P6Registers, Registers};
 
 use crate::guest::Step;
+
+/// The first of the registers that stand in for RDPMC.
+pub(crate) const RDPMC: u32 = pv::MSR_BASE + pv::MSR_RDPMC;
 
 /// What counts at CPL 0, of the layouts' bits.
 const P6_ENABLE: u64 = 1 << 22;
@@ -12,6 +16,10 @@ const P4_ON: u64 = 1 << 12 | 0b11 << 16;
 const P4_INT: u64 = 1 << 26;
 /// CCCR bit 31: the counter has overflowed.
 pub(crate) const P4_OVF: u64 = 1 << 31;
+
+pub(crate) fn mask(width: u32) -> u64 {
+    u64::MAX >> (64 - width)
+}
 
 /// A counter, and how it is used.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 
 use crate::kernel::Step;
 use crate::test_kernels::write;
-use crate::trial;
+use crate::trial::trial;
 
 struct Case {
     folder: tempfile::TempDir,

@@ -1,8 +1,11 @@
 //! A script with what each of its steps has to give.
 
-use vpmu::Model;
+use perfvisor::dump::VcpuDump;
+use vpmu::{Model, PmuConfig};
 
-use crate::guest::{Given, Step};
+use crate::guest::{Given, Program, Step};
+use crate::running::run_programs;
+use crate::sources::StepPmu;
 
 /// What a step has to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,4 +98,12 @@ impl Script {
         let some: Vec<_> = wrong.iter().take(12).cloned().collect();
         assert!(wrong.is_empty(), "{model}: {} steps:\n{}", wrong.len(), some.join("\n"));
     }
+}
+
+/// Run the script on a machine of this model, with counts of [`StepPmu`].
+pub(crate) fn check(pmu: PmuConfig, script: &Script) -> VcpuDump {
+    let program = Program { main: script.steps.clone(), handlers: Vec::new() };
+    let (results, mut dumps) = run_programs(pmu, &[program], |_| StepPmu::default(), |_| None);
+    script.check(pmu.model, &results[0].main);
+    dumps.remove(0)
 }

@@ -8,7 +8,7 @@ use perfvisor::machine::Module;
 
 use crate::kernel::{Format, LOADED, Step, kernel};
 use crate::running::run_kernel;
-use crate::trial;
+use crate::trial::trial;
 
 /// PVH's start information, multiboot's: offsets of fields.
 mod pvh {
@@ -162,7 +162,7 @@ fn pc_without_pci() {
             // The first interrupt controller's mask, written and read.
             Step::Out(0x21, 1, 0xFE),
             Step::In(0x21, 1),
-            // The RSDP by a look into the BIOS area, for those who are not told.
+            // The RSDP by a look into the BIOS area, for kernels that get no address.
             Step::At(0xE_0000),
             Step::Bytes(8),
             exit(1),

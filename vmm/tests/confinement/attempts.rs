@@ -4,8 +4,9 @@
 
 use std::sync::OnceLock;
 
-use crate::{Thread, run, said, title};
 use libc::{SIGCHLD, c_long};
+
+use crate::thread::{Thread, run, said, title};
 
 /// A name, the system call's name if that is another, its number and arguments.
 struct Attempt(&'static str, &'static str, c_long, [u64; 6]);

@@ -2,39 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode, Output};
+use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use perfvisor::confinement::{Confinement, Counting, Role};
+use perfvisor::confinement::{Confinement, Role};
 
 mod attempts;
+mod thread;
 mod unheard;
 mod work;
 
-/// Of a child: then the role, what it counts with, and what to do.
-const CHILD: &str = "--as";
-
-/// Each kind of thread; a vCPU's by what it counts with.
-const THREADS: [(&str, Role, Counting); 7] = [
-    ("main", Role::Main, Counting::Perf),
-    ("vcpu-nothing", Role::Vcpu(3), Counting::Nothing),
-    ("vcpu-perf", Role::Vcpu(3), Counting::Perf),
-    ("vcpu-module", Role::Vcpu(3), Counting::Module),
-    ("vcpu-kvm", Role::Vcpu(3), Counting::Kvm),
-    ("console", Role::Console, Counting::Perf),
-    ("control", Role::Control, Counting::Perf),
-];
-
-/// How the message names it.
-fn title(role: Role) -> &'static str {
-    match role {
-        Role::Main => "the main thread",
-        Role::Vcpu(_) => "the thread of vCPU 3",
-        Role::Console => "the serial console's thread",
-        Role::Control => "a control thread",
-    }
-}
+use thread::{CHILD, THREADS, Thread};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
@@ -61,25 +39,11 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Of a kind of thread.
-type Thread = (&'static str, Role, Counting);
-
 fn trial(thread: &'static Thread, name: &str, test: fn(&Thread)) -> Trial {
     Trial::test(format!("{}_{name}", thread.0), move || -> Result<(), Failed> {
         test(thread);
         Ok(())
     })
-}
-
-/// A child that is such a thread, or is not confined.
-fn child_of(thread: &str, what: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([CHILD, thread, what]).env("RUST_BACKTRACE", "1");
-    command
-}
-
-fn run(thread: &str, what: &str) -> Output {
-    child_of(thread, what).output().unwrap()
 }
 
 fn child(thread: &str, what: &str) -> ExitCode {
@@ -93,14 +57,4 @@ fn child(thread: &str, what: &str) -> ExitCode {
     };
     confinement.enter(found.map_or(Role::Main, |(_, role, _)| *role));
     if attempts::make(what) || work::make(what, &confinement) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn said(output: &Output) -> String {
-    format!(
-        "status {:?}, signal {:?}, {}{}",
-        output.status.code(),
-        output.status.signal(),
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }

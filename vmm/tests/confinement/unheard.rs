@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use images::process::Guarded;
 
-use crate::{Thread, child_of};
+use crate::thread::{Thread, child_of};
 
 /// Long after a child should have ended on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use perfvisor::confinement::{Confinement, Role};
 
-use crate::{Thread, run, said};
+use crate::thread::{Thread, run, said};
 
 /// Do it, in a confined process. False if there is none of this name.
 pub(super) fn make(name: &str, confinement: &Confinement) -> bool {

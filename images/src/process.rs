@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// As many lines of a log as tell most causes without filling the screen.
+/// As many lines of a log as show most causes without filling the screen.
 const TAIL: usize = 25;
 
 /// A program to run.

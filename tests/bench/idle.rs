@@ -63,7 +63,7 @@ impl Guests {
         command
     }
 
-    /// What Alioth is told of one of them.
+    /// Alioth's options for one of them.
     pub(crate) fn alioth(&self, place: &Place, linux: bool) -> Vec<String> {
         let (null, first) = (place.there(&self.null), place.there(&self.first));
         let words = Qemu::Pc.words();

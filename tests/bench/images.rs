@@ -62,7 +62,7 @@ pub(crate) fn costs(layout: &Layout, series: &str, program: &Path, operations: &
     tree.to_cpio()
 }
 
-/// An x86-64 ELF file of one segment. A note tells the PVH entry (Linux's `XEN_ELFNOTE_PHYS32_ENTRY`), which programs
+/// An x86-64 ELF file of one segment. A note names the PVH entry (Linux's `XEN_ELFNOTE_PHYS32_ENTRY`), which programs
 /// do not mind.
 fn elf(code: &[u8]) -> Vec<u8> {
     const LOAD: u32 = 1;

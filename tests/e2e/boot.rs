@@ -218,6 +218,6 @@ impl Follower<'_> {
         if let Err(error) = (case.answer)(&waiting) {
             evidence.failed_answers.insert(question.to_owned(), format!("{error:#}"));
         }
-        self.stdin.write_all(b"go on\n").context("the guest is not there any more to be told to go on")
+        self.stdin.write_all(b"go on\n").context("the guest is gone and cannot go on")
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn is_in_force(dump: &Dump, source: &str) -> Result<()> {
     }
     ensure!(vcpus == dump.vcpus.len(), "{vcpus} threads of vCPUs{ended}");
     let Confinement { no_new_privs, seccomp, landlock, capabilities } =
-        dump.confinement.as_ref().context("the dump tells of no confinement")?;
+        dump.confinement.as_ref().context("the dump has no line about confinement")?;
     let kept: Vec<&str> = kept.iter().map(|(_, name)| *name).collect();
     // The lab's kernels, Debian's, have Landlock in force.
     ensure!(

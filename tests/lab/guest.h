@@ -37,7 +37,7 @@ static int kvm_setup(void)
 	return 1;
 }
 
-/* Until the guest has something to tell. */
+/* Until the guest has something to report. */
 static void enter(void)
 {
 	do {

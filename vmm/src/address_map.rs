@@ -18,7 +18,7 @@ pub(crate) const ZERO_PAGE: u64 = 0x7000;
 pub(crate) const CMDLINE: u64 = 0x2_0000;
 /// Longest command line, its final NUL included (x86 Linux's COMMAND_LINE_SIZE).
 pub(crate) const CMDLINE_MAX: usize = 2048;
-/// What kernels started by PVH or multiboot are told lies from here on, where the kernel leaves room: QEMU's place for
+/// The boot information of PVH and multiboot kernels lies from here on, where the kernel leaves room: QEMU's place for
 /// it, which test kernels are known to leave alone until they have read it.
 pub(crate) const BOOT_INFORMATION: u64 = 0x9000;
 /// End of conventional memory; above it a PC has its EBDA.

@@ -17,7 +17,7 @@ pub(crate) struct RateLimit {
     shown: u32,
     /// Not shown, and not reported yet.
     suppressed: u64,
-    /// Not shown, told of or not.
+    /// All that were not shown, whether or not they were reported since.
     #[cfg(test)]
     suppressed_ever: u64,
 }

@@ -7,7 +7,7 @@
 //! EVNTSEL in hexadecimal, with bit 20 (interrupt on overflow); without one, AMD's instructions in user mode. Where the
 //! driver offers sample buffers, one is used beside the signal.
 
-#![allow(unsafe_code)] // A signal handler that is told more than the signal's number.
+#![allow(unsafe_code)] // A signal handler that gets more than the signal's number.
 
 use std::error::Error;
 use std::sync::OnceLock;

@@ -24,7 +24,7 @@
 //! | program counters, stop, resume after an overflow, detach | [`Vperfctr`], [`ControlBuilder`] |
 //! | count a command that is started | [`Vperfctr`] in the child, [`pass`] to the parent |
 //! | count threads that run already | [`trace`], then [`Vperfctr::open`] with a thread's id |
-//! | be told of every n-th event | [`ControlBuilder::i_mode`], [`overflow_mask`], [`Vperfctr::iresume`] |
+//! | get a signal at every n-th event | [`ControlBuilder::i_mode`], [`overflow_mask`], [`Vperfctr::iresume`] |
 //! | the same without a signal each time | [`Vperfctr::map_samples`], [`SampleBuffer`] |
 //! | look at a state without a system call | [`StatePage`] |
 //! | know the processor | [`Driver`] |

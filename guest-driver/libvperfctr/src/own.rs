@@ -31,7 +31,7 @@ impl OwnCounters {
     /// The counters that the calling thread has. EINVAL if it has none.
     pub fn existing() -> Result<Self, Error> {
         let state = Vperfctr::open(0, false)?;
-        // A handle on nothing opens without complaint; a call on it tells.
+        // A handle on nothing opens without complaint; a call on it fails.
         state.sums()?;
         Self::of(state)
     }

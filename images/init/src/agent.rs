@@ -88,7 +88,7 @@ struct Agent {
     buffer: Vec<u8>,
     file: FileState,
     program: Option<Program>,
-    /// Input the program took that the host was not told of yet.
+    /// Input that the program took and that was not reported to the host yet.
     credit_due: u32,
     presence: Option<Presence>,
     /// The echo of a preamble waits in `outgoing`, and not a byte of it was written.
@@ -162,7 +162,7 @@ impl Agent {
             sources.push(Source::Exit);
             fds.push(PollFd::new(program.exit(), PollFlags::IN));
             if let Some(stdin) = program.stdin() {
-                // Without pending input, for the error alone that tells that the program closed its end.
+                // Without pending input, for the error alone, which says that the program closed its end.
                 let flags = if program.pending_input() == 0 { PollFlags::empty() } else { PollFlags::OUT };
                 sources.push(Source::Stdin);
                 fds.push(PollFd::new(stdin, flags));

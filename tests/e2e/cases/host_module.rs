@@ -100,7 +100,7 @@ fn beside(who: Option<&str>, source: &str) -> Result<(Ended, Result<Dump>)> {
     Ok((ended, report))
 }
 
-/// One of the two has the counters; the other is told who, and what to do.
+/// One of the two has the counters; the other fails with a message that says who has them, and what to do.
 pub(super) fn conflicts() -> Result<()> {
     let refused =
         |who, source, words: &[&str]| beside(Some(who), source)?.0.expect_refusal(RUN_FAILED, words);

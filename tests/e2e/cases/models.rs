@@ -60,7 +60,7 @@ const LONG: u64 = 20_001_000;
 /// What the kernel does beside a program differs by less than one part in so many of that, where both are counted.
 const KERNELS_SHARE: u64 = 100;
 
-/// Threads of a guest with such a processor have their counters, which count what they are told.
+/// Threads of a guest with such a processor have their counters, which count the events that they are given.
 pub(super) fn old() -> Result<()> {
     let spin = format!("{}:/bin/spin", env!("CARGO_BIN_EXE_spin"));
     let pmctest = format!("{}:/bin/pmctest", env!("CARGO_BIN_EXE_pmctest"));
@@ -130,7 +130,7 @@ pub(super) fn generic() -> Result<()> {
     Ok(())
 }
 
-/// No PMU: the driver does not load, and programs are told.
+/// No PMU: the driver does not load, and programs say so.
 pub(super) fn none() -> Result<()> {
     let ended = run("none", "perfex -e 0x004100C0 true; echo ended with $?; dmesg | grep perfctr")?;
     ended.expect_status(0)?;

@@ -22,7 +22,7 @@ fn guest(setting: &Setting) -> String {
     command(setting, &[])
 }
 
-/// `pmctest`, told by what the guest is counted, with these words.
+/// Runs `pmctest` with these words. Its environment names the source that counts the guest.
 pub(crate) fn command(setting: &Setting, words: &[&str]) -> String {
     format!("PMCTEST_SOURCE={} pmctest {}", setting.source, words.join(" "))
 }

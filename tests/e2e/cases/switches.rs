@@ -42,7 +42,7 @@ fn guest(_: &Setting) -> String {
 fn answer(waiting: &Waiting<'_>) -> Result<()> {
     ensure!(waiting.question == RUNNING, "nobody knows of '{}'", waiting.question);
     confinement::is_in_force(&Dump::of(waiting.machine)?, waiting.setting.source)?;
-    // The first time on a CPU it is told what to count.
+    // The first time on a CPU, its counters are programmed.
     for (mask, what) in [("1", "first on CPU 0"), ("2", "first on CPU 1"), ("1", "again"), ("2", "again")] {
         let before = hardware(waiting.machine)?;
         let crowd = ["lab", "exec", "--", "sh", "-c", CROWD, "crowd", mask, waiting.machine];

@@ -9,7 +9,7 @@ use perf_event::events::Hardware;
 use crate::cpu::on_first_cpu;
 use crate::operation::{Operation, Run};
 
-/// What this program is told to be the one that is run: it ends at once.
+/// The argument with which this program is the one that is run: it ends at once.
 pub(crate) const NOTHING: &str = "--nothing";
 /// Instructions in user mode, of an AMD processor.
 const INSTRUCTIONS: &str = "0x004100C0";

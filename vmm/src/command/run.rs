@@ -30,14 +30,14 @@ use crate::registry::{self, Claim};
 use crate::say::say;
 use crate::virtio::SessionConsole;
 
-/// What every guest kernel is told.
+/// The beginning of every guest kernel's command line.
 ///
 /// One serial port is all there is, and looking for PCI costs a thousand exits. A panic resets, and the reset ends the
 /// machine. A reset is done by ACPI, because on hardware-reduced ACPI Linux takes EFI's call by default, also where there
 /// is no EFI, and then hangs in it. The TSC is KVM's business, and a watchdog that compares it with a clock of KVM's own
 /// can only be wrong.
 const CMDLINE: &str = "console=ttyS0 quiet panic=-1 reboot=a pci=off 8250.nr_uarts=1 tsc=reliable";
-/// What a guest kernel that finds a PMU is told besides: its watchdog would hold a counter for ever, and read it by
+/// Words for a guest kernel that finds a PMU: its watchdog would hold a counter for ever, and read it by
 /// RDPMC before the driver is there that makes RDPMC work.
 const CMDLINE_PMU: &str = " nmi_watchdog=0";
 
@@ -130,7 +130,7 @@ pub(crate) fn copied(copies: &[CopyRequest], memory: u64) -> Result<Vec<u8>> {
     overlay.to_cpio()
 }
 
-/// Frequency of the host's cores in kHz, which are the guest's too; 0 where Linux does not tell.
+/// Frequency of the host's cores in kHz, which are the guest's too; 0 where Linux does not report it.
 fn core_khz() -> u32 {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mhz = info

@@ -134,7 +134,7 @@ macro_rules! names {
     };
 }
 
-/// Calls that a bug or a burglar might make; more are told by their numbers.
+/// Calls that a bug or a burglar might make; the message gives the numbers of all others.
 const NAMES: &[(libc::c_long, &str)] = &names![
     SYS_read SYS_write SYS_open SYS_close SYS_stat SYS_fstat SYS_lstat SYS_poll SYS_lseek SYS_mmap
     SYS_mprotect SYS_munmap SYS_brk SYS_rt_sigaction SYS_rt_sigprocmask SYS_ioctl SYS_pread64 SYS_pwrite64

@@ -1,5 +1,5 @@
 //! Landlock: nothing is left to open.
-#![allow(unsafe_code, reason = "the crate does not tell the version before a thread is restricted")]
+#![allow(unsafe_code, reason = "the crate does not report the version before a thread is restricted")]
 
 use std::ptr;
 

@@ -1,4 +1,4 @@
-//! A throw-away VM that runs a few bytes of real-mode code up to HLT: what no ioctl tells about a KVM is tried.
+//! A throw-away VM that runs a few bytes of real-mode code up to HLT, to try what no ioctl reports about a KVM.
 
 use kvm_bindings::{kvm_regs, kvm_userspace_memory_region};
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};

@@ -70,7 +70,7 @@ pub struct Initrd {
 pub struct Module {
     /// The file.
     pub path: PathBuf,
-    /// What it is told about the file.
+    /// What the kernel reads beside the file.
     pub words: String,
 }
 

@@ -99,7 +99,7 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// A kernel fills memory so that nothing can be told to it.
+    /// A kernel leaves no memory for its boot information.
     #[error(
         "the kernel leaves no room for {size} bytes of boot information; give the guest more memory (--memory)"
     )]

@@ -10,7 +10,7 @@ use vmm_sys_util::ioctl_iow_nr;
 
 ioctl_iow_nr!(KVM_GET_DEVICE_ATTR, KVMIO, 0xe2, kvm_device_attr);
 
-/// What the guest's TSC is ahead of the host's, modulo 2^64, in cycles. `None` where KVM cannot tell (before
+/// What the guest's TSC is ahead of the host's, modulo 2^64, in cycles. `None` where KVM does not report it (before
 /// Linux 5.16).
 pub(super) fn offset(fd: &VcpuFd) -> Option<u64> {
     let mut offset = 0u64;

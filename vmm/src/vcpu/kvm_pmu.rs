@@ -92,7 +92,7 @@ impl KvmPmu {
         vcpu.set_msrs(&msrs).is_ok_and(|set| set == entries.len())
     }
 
-    /// What its registers hold on `vcpu`, asked by the vCPU's own thread. `None` if KVM does not tell.
+    /// What its registers hold on `vcpu`, asked by the vCPU's own thread. `None` if KVM does not report them.
     pub(crate) fn read(&self, vcpu: &VcpuFd) -> Option<KvmCounters> {
         let pairs =
             (0..self.counters).flat_map(|i| [self.evntsel, self.counter].map(|at| at + i * self.step));

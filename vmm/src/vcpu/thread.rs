@@ -74,7 +74,7 @@ impl Processor for Kvm {
 
     fn place(&self) -> String {
         let (Ok(regs), Ok(sregs)) = (self.fd.get_regs(), self.fd.get_sregs()) else {
-            return "at a place that KVM does not tell".to_owned();
+            return "at a place that KVM does not report".to_owned();
         };
         if (sregs.cs.selector, regs.rip) == (0xF000, 0xFFF0) {
             return "at a place that is lost: on AMD, KVM resets the registers then".to_owned();

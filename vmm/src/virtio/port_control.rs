@@ -1,4 +1,4 @@
-//! What driver and device of a virtio console tell each other about ports (virtio 1.2, 5.3).
+//! The messages about ports that driver and device of a virtio console send each other (virtio 1.2, 5.3).
 
 use std::collections::VecDeque;
 

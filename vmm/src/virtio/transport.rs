@@ -76,7 +76,7 @@ impl State {
         self.life += 1;
     }
 
-    /// The driver is set up and has not been told to start over.
+    /// The driver is set up, and nothing has asked it to start over.
     pub(super) fn is_live(&self) -> bool {
         let broken = VIRTIO_CONFIG_S_NEEDS_RESET | VIRTIO_CONFIG_S_FAILED;
         self.status & (VIRTIO_CONFIG_S_DRIVER_OK | broken) == VIRTIO_CONFIG_S_DRIVER_OK

@@ -1,4 +1,4 @@
-//! A guest that executes scripts of register and memory accesses and tells the results over its serial port.
+//! A guest that executes scripts of register and memory accesses and reports the results over its serial port.
 
 use crate::guest_code::{MAX_VCPUS, code};
 

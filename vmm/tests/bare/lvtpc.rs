@@ -42,7 +42,7 @@ fn halted(base: u64, lvtpc: u32, counts: [u32; 2]) {
     machine.program(0, ENABLED, lvtpc);
     machine.run_to(0, READY);
     let asleep = AtomicBool::new(true);
-    // SAFETY: tells a thread's own id.
+    // SAFETY: returns a thread's own id.
     let thread = unsafe { libc::pthread_self() };
     std::thread::scope(|scope| {
         scope.spawn(|| {

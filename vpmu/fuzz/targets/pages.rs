@@ -54,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
                     if good { MsrOutcome::Handled } else { MsrOutcome::GpFault },
                     "{value:#x}"
                 );
-                // A page that is withdrawn tells of no overflow any more; as a state's page it may have sums there.
+                // A page that is withdrawn reports no overflow any more; as a state's page it may have sums there.
                 let withdrawn = if value == 0 { registered & !1 } else { 0 };
                 registered = if good { value } else { registered };
                 check_written(&mem, &before, &[attached.unwrap_or(0), withdrawn]);

@@ -1,4 +1,4 @@
-//! The host's processor, as CPUID tells it: the family of its events, and the kind of its counters.
+//! The host's processor, as CPUID reports it: the family of its events, and the kind of its counters.
 
 use crate::host::family::HostFamily;
 

@@ -213,7 +213,7 @@ impl Counting for Pages {
     }
 }
 
-/// What a program of its own is told to do by [`a_program_can_read_perfs_page`].
+/// The argument of the program that [`a_program_can_read_perfs_page`] starts.
 pub(crate) const TRY_PAGE: &str = "--read-the-page-of-perf";
 
 /// The kernel says that RDPMC works where the machine has none: who tries it dies.

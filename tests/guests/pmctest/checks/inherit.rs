@@ -61,7 +61,7 @@ pub(crate) fn not_by_fork() -> Result<()> {
         child.pre_exec(|| match Vperfctr::open(0, false).and_then(|handle| handle.read()) {
             Err(error) if error.errno() == Errno::INVAL => Ok(()),
             Err(error) => Err(error.errno().into()),
-            // What the parent will be told: "File exists".
+            // The parent's error will be "File exists".
             Ok(_) => Err(Errno::EXIST.into()),
         });
     }

@@ -232,7 +232,7 @@ fn control_refusals() -> Result<()> {
     Ok(())
 }
 
-/// After an overflow a new control begins anew, and preserves what it is told to.
+/// After an overflow a new control begins anew, and preserves the sums that it names.
 fn new_control() -> Result<()> {
     let interrupted = Interrupted::start(Then::Leave, INSTRUCTIONS, PERIOD)?;
     spin(ENOUGH);

@@ -62,7 +62,7 @@ impl Drop for Policy {
     }
 }
 
-/// Every kind of counters that tells of kernel mode.
+/// Every kind of counters that shows something of kernel mode.
 fn of_kernel_mode() -> Result<[(&'static str, VperfctrControl); 6]> {
     let kernel = |pmc| Counter { evntsel: KERNEL_INSTRUCTIONS, escr: 0, pmc };
     let user = |pmc| Counter { evntsel: INSTRUCTIONS, escr: 0, pmc };

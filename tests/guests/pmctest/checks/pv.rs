@@ -133,8 +133,8 @@ fn refusals() -> Result<()> {
     })
 }
 
-/// Pages of random content. Only addresses are chosen with care: ours, or none of the guest's, for what the VMM
-/// writes where it is told to is the guest's own loss.
+/// Pages of random content. Only addresses are chosen with care: ours, or none of the guest's, for where the
+/// guest has the VMM write, the loss is the guest's own.
 fn garbage() -> Result<()> {
     with_own_page(|pv, pages| {
         let mut random = Random::new(1);

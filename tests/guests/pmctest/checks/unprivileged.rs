@@ -82,7 +82,7 @@ fn not_anothers() -> Result<()> {
     Ok(())
 }
 
-/// In the child: counters, until told to end.
+/// In the child: counters, until the parent ends it.
 pub(super) fn neighbour() -> Result<()> {
     let measured = Measured::start()?;
     let own = rustix::thread::gettid().as_raw_nonzero().get();

@@ -72,7 +72,7 @@ impl<'a> GuestAllocator<'a> {
         Some(start)
     }
 
-    /// Put what the kernel is told somewhere, and return where: 32-bit code can reach it.
+    /// Put boot information somewhere, and return where: 32-bit code can reach it.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<u32, Error> {
         let size = bytes.len() as u64;
         let at = self.find(size, 8, address_map::BOOT_INFORMATION).ok_or(Error::BootInformation { size })?;

@@ -58,7 +58,7 @@ impl Image {
         match at.checked_add(count) {
             Some(end) if end <= self.length => Ok(()),
             _ => Err(format!(
-                "truncated: its headers tell of {count} bytes at {at}, but it has {} bytes in all",
+                "truncated: its headers name {count} bytes at {at}, but it has {} bytes in all",
                 self.length
             )),
         }

@@ -1,6 +1,6 @@
 //! Starting a kernel: what its file is, and one module for each protocol by which it is started.
 //!
-//! | protocol | file | entered in | told by |
+//! | protocol | file | entered in | boot information |
 //! |---|---|---|---|
 //! | `linux` | bzImage | long mode | `struct boot_params` (RSI) |
 //! | `pvh` | ELF with the PVH note | 32-bit protected mode | `struct hvm_start_info` (EBX) |

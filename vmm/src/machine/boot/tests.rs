@@ -226,7 +226,7 @@ fn what_does_not_fit_is_refused() {
     let mut missing = Case::new(&pvh(&[]));
     missing.config.modules.push("/nowhere/file".parse().unwrap());
     assert!(refused(missing).contains("/nowhere/file"));
-    // No room at all for what it must be told.
+    // No room at all for its boot information.
     let all = [
         Part::load(0, &vec![0; address_map::LOW_MEMORY_END as usize]),
         Part { memory_size: MEMORY - 0x10_1000, ..Part::load(0x10_1000, b"") },

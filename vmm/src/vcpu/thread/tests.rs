@@ -14,7 +14,7 @@ use crate::vcpu::exit::{ExitHandler, GeneralProtection};
 /// What happened, in order.
 type Log = Rc<RefCell<Vec<&'static str>>>;
 
-/// A PMU whose counter overflows when told so.
+/// A PMU whose counter overflows when the script says so.
 struct FakeHandler {
     log: Log,
     overflow: bool,
@@ -179,7 +179,7 @@ struct Start {
 
 const VECTOR: u8 = 0xF6;
 
-/// Run `script` with a vCPU that was told to run; after it, and after a stop, the vCPU is told to end.
+/// Run `script` with a vCPU that has been sent Run; after it, and after a stop, the vCPU is sent End.
 fn run(script: Vec<Enter>, start: Start) -> (Vec<&'static str>, Vec<Stop>) {
     let log = Log::default();
     let stops = Stops::default();

@@ -85,6 +85,6 @@ fn physical_address(address: usize) -> Result<u64> {
     map.read_exact_at(&mut entry, (address / SIZE * 8) as u64)?;
     let entry = u64::from_le_bytes(entry);
     let frame = entry & ((1 << 55) - 1);
-    ensure!(entry >> 63 == 1 && frame != 0, "the kernel does not tell physical addresses: run this as root");
+    ensure!(entry >> 63 == 1 && frame != 0, "the kernel does not show physical addresses: run this as root");
     Ok(frame * SIZE as u64)
 }

@@ -128,7 +128,7 @@ fn wakes() -> Result<()> {
     })
 }
 
-/// One thread waits for many, told of each change once.
+/// One thread waits for many, and each change wakes it once.
 fn several() -> Result<()> {
     const THREADS: usize = 5;
     let (to, from) = mpsc::channel();

@@ -3,7 +3,7 @@
 use super::super::image::{HEAD, u32_at};
 
 const MAGIC: u32 = 0x1BAD_B002;
-/// Of multiboot 2: told apart only to say so.
+/// Of multiboot 2: recognised only for the message that refuses it.
 const MAGIC_2: u32 = 0xE852_50D6;
 /// Flags: modules on page boundaries, memory information (both always given), a video mode (there is none, and the
 /// information says so).

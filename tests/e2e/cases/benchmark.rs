@@ -8,7 +8,7 @@ use images::process::Guarded;
 use serde_json::Value;
 
 use crate::perfvisor::{BOOT_LIMIT, program};
-use crate::{labs, summary};
+use crate::{lab_folder, summary};
 
 pub(super) fn costs() -> Result<()> {
     let file = tempfile::NamedTempFile::new()?;
@@ -18,7 +18,7 @@ pub(super) fn costs() -> Result<()> {
         .args(["--lab", "--systems", "perf", "--settings", "alone", "--jobs", "1", "--json"])
         .arg(file.path())
         .args(["spin", "cpuid", "switch/perfctr-4"]);
-    labs::choose(&mut command);
+    lab_folder::choose(&mut command);
     // Its progress is no part of this suite's output.
     let messages = tempfile::NamedTempFile::new()?;
     command.stdout(Stdio::null()).stderr(messages.reopen()?);

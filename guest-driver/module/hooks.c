@@ -4,13 +4,13 @@
  * The kernel gives a child no notifiers, so it counts only if inherit.c makes it;
  * exec keeps them.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
-#include <linux/printk.h>
+#include <linux/errno.h>
+#include <linux/init.h>
+#include <linux/kernel.h>
 #include <linux/sched/coredump.h>
-#include <linux/string.h>
 #include <linux/tracepoint.h>
 
+#include "unexported.h"
 #include "vperfctr.h"
 
 /* In the parent, before the child runs. */
@@ -50,7 +50,6 @@ static void hook_exit(void *unused, struct task_struct *task)
 		vperfctr_unlink_self(state);
 }
 
-/* Tracepoints by their names, for they are not exported to modules. */
 static struct hook {
 	const char *name;
 	void *probe;
@@ -61,15 +60,6 @@ static struct hook {
 	{ "sched_process_exit", hook_exit },
 };
 
-static void find_tracepoint(struct tracepoint *tp, void *unused)
-{
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(hooks); i++)
-		if (!strcmp(tp->name, hooks[i].name))
-			hooks[i].tracepoint = tp;
-}
-
 static void hooks_remove(int hooked)
 {
 	while (hooked--)
@@ -78,20 +68,21 @@ static void hooks_remove(int hooked)
 	tracepoint_synchronize_unregister();
 }
 
+static int __init hook_add(struct hook *hook)
+{
+	hook->tracepoint = pmu_find_tracepoint(hook->name);
+	if (!hook->tracepoint)
+		return -ENOENT;
+	return tracepoint_probe_register(hook->tracepoint, hook->probe, NULL);
+}
+
 int __init hooks_init(void)
 {
 	int i, err;
 
-	for_each_kernel_tracepoint(find_tracepoint, NULL);
 	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
-		err = -ENOENT;
-		if (hooks[i].tracepoint)
-			err = tracepoint_probe_register(hooks[i].tracepoint,
-							hooks[i].probe,
-							NULL);
+		err = hook_add(&hooks[i]);
 		if (err) {
-			pr_err("no tracepoint %s in this kernel (error %d)\n",
-			       hooks[i].name, err);
 			hooks_remove(i);
 			return err;
 		}

@@ -13,17 +13,14 @@
  * its own counters are gone. It is a thread like any other then: where it runs, the
  * counters hold its own user's counts or none (pmctest: trust-native-former-user).
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/errno.h>
 #include <linux/irqflags.h>
 #include <linux/percpu.h>
-#include <linux/printk.h>
 #include <linux/sched.h>
-#include <linux/string.h>
 #include <linux/tracepoint.h>
 
 #include "native.h"
+#include "unexported.h"
 
 static struct tracepoint *switch_tracepoint __ro_after_init;
 
@@ -89,17 +86,8 @@ void native_switch_end(void)
 	tracepoint_probe_unregister(switch_tracepoint, native_switch, NULL);
 }
 
-static void __init find_tracepoint(struct tracepoint *tp, void *unused)
-{
-	if (!strcmp(tp->name, "sched_switch"))
-		switch_tracepoint = tp;
-}
-
 int __init native_switch_init(void)
 {
-	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	if (switch_tracepoint)
-		return 0;
-	pr_err("this kernel has no tracepoint sched_switch\n");
-	return -ENOENT;
+	switch_tracepoint = pmu_find_tracepoint("sched_switch");
+	return switch_tracepoint ? 0 : -ENOENT;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who may count what. A count of kernel mode tells about the kernel, and an
- * interrupt from it where it was, so both need what perf_event_open(2) asks for:
+ * Who may count what. A count of kernel mode shows what the kernel does, and
+ * an interrupt from it shows where it was, so both need what perf_event_open(2) asks for:
  * kernel.perf_event_paranoid of 1 or less or CAP_PERFMON, and the security
  * module's consent. User mode of their own threads is for everybody, as
  * perfctr's documents promise; the level above 2 that Debian's kernels know,
@@ -21,7 +21,6 @@
 #include <linux/bits.h>
 #include <linux/capability.h>
 #include <linux/errno.h>
-#include <linux/kprobes.h>
 #include <linux/minmax.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -31,6 +30,7 @@
 #include <linux/static_call.h>
 
 #include "permission.h"
+#include "unexported.h"
 
 static bool allow_kernel;
 module_param(allow_kernel, bool, 0644);
@@ -153,18 +153,6 @@ int may_count_cpus(const struct perfctr_cpu_control *control)
 	return err ?: may_count(control);
 }
 
-static void * __init find_lookup(void)
-{
-	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
-	void *address;
-
-	if (register_kprobe(&probe))
-		return NULL;
-	address = probe.addr;
-	unregister_kprobe(&probe);
-	return address;
-}
-
 static void __init find_security_module(void)
 {
 	unsigned long hook =
@@ -185,7 +173,8 @@ static void __init find_security_module(void)
 /* What is not found is not allowed. */
 void __init permission_init(const struct perfctr_info *info)
 {
-	unsigned long (*lookup)(const char *name) = find_lookup();
+	unsigned long (*lookup)(const char *name) =
+		pmu_find_function("kallsyms_lookup_name");
 
 	kernel_bits_init(info->cpu_type);
 	if (lookup)

@@ -45,8 +45,8 @@ static bool is_asleep(struct task_struct *task)
 }
 
 /*
- * Wait until the current thread's tracee @task has left its CPU, where it tells
- * us of its stop a moment before. ESRCH: it is not stopped, or not our tracee.
+ * Wait until the current thread's tracee @task has left its CPU: it reports its
+ * stop a moment before that. ESRCH: it is not stopped, or not our tracee.
  */
 int tracee_await_stop(struct task_struct *task)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Instructions that KVM executes in the guest's place. The processor does not
- * retire them; a guest's counters should count them as on bare metal. KVM tells its
- * own vPMU of each (kvm_pmu_trigger_event()), behind it and in the vCPU's thread,
- * whether or not the guest has such a vPMU: that call is watched by ftrace.
+ * retire them; a guest's counters should count them as on bare metal. KVM
+ * reports each to its own vPMU (kvm_pmu_trigger_event()), behind it and in the vCPU's
+ * thread, whether or not the guest has such a vPMU. ftrace watches that call.
  *
  * KVM is a module that may come and go. It is looked for when somebody is to be
  * counted, and let go of before it goes.
@@ -13,7 +13,6 @@
 #include <linux/errno.h>
 #include <linux/ftrace.h>
 #include <linux/irqflags.h>
-#include <linux/kprobes.h>
 #include <linux/kvm_host.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -23,10 +22,10 @@
 #include <linux/printk.h>
 #include <linux/ptrace.h>
 #include <linux/string.h>
-#include <asm/ibt.h>
 #include <asm/processor.h>
 
 #include "host.h"
+#include "unexported.h"
 
 #define TRIGGER		"kvm_pmu_trigger_event"
 
@@ -127,30 +126,7 @@ static struct ftrace_ops trigger_ops = {
 	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_PERMANENT,
 };
 
-/*
- * A function that is not exported, by a kprobe that is never armed; NULL: its module
- * is not there. The probe lies behind ENDBR, where an indirect call would fault.
- */
-static void *find_function(const char *name)
-{
-	struct kprobe probe = {
-		.symbol_name = name,
-		.flags = KPROBE_FLAG_DISABLED,
-	};
-	u8 *entry;
-
-	if (register_kprobe(&probe))
-		return NULL;
-	entry = (u8 *)probe.addr;
-	unregister_kprobe(&probe);
-#ifdef CONFIG_X86_KERNEL_IBT
-	if (is_endbr(*(u32 *)(entry - 4)))
-		entry -= 4;
-#endif
-	return entry;
-}
-
-/* Newer kernels tell by this variable, which is empty with kvm.enable_pmu=0. */
+/* Newer kernels say so by this variable, which is empty with kvm.enable_pmu=0. */
 static bool trigger_reports(void)
 {
 	u64 *eventsel = __symbol_get("kvm_pmu_eventsel");
@@ -165,7 +141,7 @@ static int watch_begin(unsigned long trigger)
 {
 	int err;
 
-	get_cpl = find_function(pmu.version ? "vmx_get_cpl" : "svm_get_cpl");
+	get_cpl = pmu_find_function(pmu.version ? "vmx_get_cpl" : "svm_get_cpl");
 	if (!get_cpl)
 		return -ENOENT;
 	if (!trigger_reports())

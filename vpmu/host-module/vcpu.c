@@ -4,23 +4,20 @@
  * list of notifiers is changed by the thread alone. So a file that is closed by
  * another leaves its notifier there, dead, until the thread ends or has another.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/err.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
-#include <linux/printk.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
-#include <linux/string.h>
 #include <linux/tracepoint.h>
 #include <linux/workqueue.h>
 
 #include "host.h"
+#include "unexported.h"
 
 static struct tracepoint *exit_tracepoint, *exec_tracepoint;
 /* Where counters are given back whose thread ended. */
@@ -255,24 +252,14 @@ static void thread_executes(void *unused, struct task_struct *task, pid_t old_pi
 	thread_detach(task);
 }
 
-/* The tracepoints themselves are not exported to modules. */
-static void find_tracepoint(struct tracepoint *tp, void *unused)
-{
-	if (!strcmp(tp->name, "sched_process_exit"))
-		exit_tracepoint = tp;
-	else if (!strcmp(tp->name, "sched_process_exec"))
-		exec_tracepoint = tp;
-}
-
 static int __init watch_threads(void)
 {
 	int err;
 
-	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	if (!exit_tracepoint || !exec_tracepoint) {
-		pr_err("this kernel has no tracepoints sched_process_exit and sched_process_exec\n");
+	exit_tracepoint = pmu_find_tracepoint("sched_process_exit");
+	exec_tracepoint = pmu_find_tracepoint("sched_process_exec");
+	if (!exit_tracepoint || !exec_tracepoint)
 		return -ENOENT;
-	}
 	err = tracepoint_probe_register(exit_tracepoint, thread_exits, NULL);
 	if (err)
 		return err;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * /sys/devices/cpu/rdpmc: whether this system lets programs use RDPMC at all. The
- * kernel keeps that in static keys, and tells modules by the file's show() alone.
+ * kernel keeps that in static keys, and modules can read it by the file's show() alone.
  */
 #include <linux/device.h>
 #include <linux/err.h>

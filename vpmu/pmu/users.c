@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* See users.h. */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/build_bug.h>
 #include <linux/cred.h>
 #include <linux/errno.h>
 #include <linux/irqflags.h>
-#include <linux/kprobes.h>
 #include <linux/mm_types.h>
-#include <linux/printk.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/coredump.h>
@@ -21,6 +17,7 @@
 #include <linux/uidgid.h>
 #include <asm/tlbflush.h>
 
+#include "unexported.h"
 #include "users.h"
 
 /* Until they are found. */
@@ -33,16 +30,10 @@ static void leave_dirty(void)
 {
 }
 
-/*
- * Functions that are not exported, by static calls, which are direct ones. The kernel
- * itself never calls perf_clear_dirty_counters() by a pointer, and so takes its ENDBR
- * away: where indirect branches are tracked, that call would fault.
- */
-
 /* Sets or clears CR4.PCE as the setting and the process loaded here have it. */
 DEFINE_STATIC_CALL(pmu_users_update_pce, only_clear_pce);
 static bool updates_pce __ro_after_init;
-/* perf's; Linux 5.14 and later. */
+/* perf's; Linux 5.14 and later. By static calls: it has no ENDBR (unexported.h). */
 DEFINE_STATIC_CALL(pmu_users_clear_dirty, leave_dirty);
 static struct tracepoint *fork_tracepoint;
 
@@ -141,32 +132,10 @@ static void users_fork(void *unused, struct task_struct *parent,
 		forbid(child->mm);
 }
 
-static void find_tracepoint(struct tracepoint *tp, void *unused)
-{
-	if (!strcmp(tp->name, "sched_process_fork"))
-		fork_tracepoint = tp;
-}
-
-/*
- * Where a function that is not exported begins, or behind its ENDBR, where a probe is
- * put: a direct call may go to either.
- */
-static void *__init find_function(const char *name)
-{
-	struct kprobe probe = { .symbol_name = name };
-	void *address;
-
-	if (register_kprobe(&probe))
-		return NULL;
-	address = probe.addr;
-	unregister_kprobe(&probe);
-	return address;
-}
-
 static void __init find_functions(void)
 {
-	void *update_pce = find_function("cr4_update_pce");
-	void *clear_dirty = find_function("perf_clear_dirty_counters");
+	void *update_pce = pmu_find_function("cr4_update_pce");
+	void *clear_dirty = pmu_find_function("perf_clear_dirty_counters");
 
 	if (update_pce) {
 		static_call_update(pmu_users_update_pce, update_pce);
@@ -178,11 +147,9 @@ static void __init find_functions(void)
 
 int __init pmu_users_init(void)
 {
-	for_each_kernel_tracepoint(find_tracepoint, NULL);
-	if (!fork_tracepoint) {
-		pr_err("this kernel has no tracepoint sched_process_fork\n");
+	fork_tracepoint = pmu_find_tracepoint("sched_process_fork");
+	if (!fork_tracepoint)
 		return -ENOENT;
-	}
 	find_functions();
 	return tracepoint_probe_register(fork_tracepoint, users_fork, NULL);
 }

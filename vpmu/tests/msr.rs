@@ -48,6 +48,38 @@ impl Guest {
     }
 }
 
+/// What Linux's perf does when a task is scheduled out and in with one event left.
+#[test]
+fn a_near_threshold_moves_with_the_counter() {
+    let mut guest = Guest::new();
+    let write = |guest: &mut Guest, value: i64| {
+        assert_eq!(guest.write(EVNTSEL, (ON | INT | 0xC0) & !ENABLE), Handled);
+        assert_eq!(guest.write(COUNTER, value as u64), Handled);
+        assert_eq!(guest.write(EVNTSEL, ON | INT | 0xC0), Handled);
+    };
+    for near in [1, 2, 20, 63] {
+        write(&mut guest, -near);
+        write(&mut guest, -near - 1);
+        let user = Executed { instructions: near as u64, ..Executed::default() };
+        guest.pmu.host_mut().execute(&Work { user, ..Work::default() });
+        assert!(
+            !guest.pmu.host_mut().passed_threshold(),
+            "left the guest {near} events on, one before the overflow"
+        );
+        assert!(guest.run(1));
+    }
+    let before = guest.pmu.snapshot().writes;
+    write(&mut guest, -10_000);
+    for _ in 0..100 {
+        write(&mut guest, -20_000);
+    }
+    let writes = guest.pmu.snapshot().writes;
+    assert_eq!(
+        (writes.thresholds_set, writes.thresholds_kept),
+        (before.thresholds_set + 1, before.thresholds_kept + 100)
+    );
+}
+
 #[test]
 fn a_counter_counts_while_it_is_enabled() {
     let mut guest = Guest::new();

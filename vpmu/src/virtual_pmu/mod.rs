@@ -91,6 +91,8 @@ impl<H: HostPmu> VirtualPmu<H> {
         let counted = self.accounts.slots_mut().add_instruction(true);
         let outcome = self.registers.write(msr, value, &mut self.accounts, &self.attachment);
         self.retire(counted, outcome == MsrOutcome::Handled);
+        let (attachment, registers) = (&self.attachment, &self.registers);
+        self.accounts.slots_mut().raise_near_thresholds(|slot| deadline(attachment, registers, slot));
         outcome
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Slots<H> {
     tsc: Option<u64>,
     /// Instructions that the VMM executed in the guest's place, and the host's counter has not seen.
     emulated: [u64; MAX_SLOTS],
+    /// Slots whose threshold was kept although it is near and earlier than was needed.
+    early: SlotSet,
     writes: WriteCounts,
 }
 
@@ -35,8 +37,8 @@ pub(crate) struct Slots<H> {
 struct Loaded {
     event: HostEvent,
     used: u64,
-    /// The count of which the host notifies. It may be less than anybody needs any more: a notification for nothing
-    /// costs no more than moving the threshold would have.
+    /// The count of which the host notifies. Where it is not near, it may be less than anybody needs any more: a
+    /// notification for nothing is rare then, and moving the threshold at each switch is not.
     threshold: u64,
 }
 
@@ -80,6 +82,7 @@ impl<H: HostPmu> Slots<H> {
             read: 0,
             tsc: None,
             emulated: [0; MAX_SLOTS],
+            early: 0,
             writes: WriteCounts::default(),
         }
     }

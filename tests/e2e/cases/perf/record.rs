@@ -19,8 +19,11 @@ pub(crate) const CASE: Case = Case {
     tests: || single(host),
 };
 
-/// Events with their periods: one divides the loop's instructions evenly, one hits each of them in turn.
-const PERIODS: [(&str, u64); 2] = [("instructions", 20_000), ("branches", 4_999)];
+/// Events with their periods. Whenever one event overflows the other has more than 20 rounds of the loop left, for Linux's
+/// perf may lose a sample where one event is left: it then writes -2 (`x86_perf_event_set_period`), and when the task is
+/// scheduled out after one event more, nothing is left and the overflow is not noticed. On a busy machine that happens now and
+/// then. Overflows that come together are for `pmctest` and the bare guests.
+const PERIODS: [(&str, u64); 2] = [("instructions", 20_000), ("branches", 7_939)];
 const ITERATIONS: u64 = 1_000_000;
 /// Moves to another vCPU.
 const ROUNDS: u64 = 10;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::archive::{Archive, Pin};
 use crate::artefact::{self, Inputs, Key};
 use crate::kernels::{self, ModuleSet};
-use crate::layout::{LAB_CACHE, Layout};
+use crate::layout::{FOR_LAB, LAB_CACHE, Layout, UNCOMPRESSED};
 use crate::process::Program;
 use crate::progress::Step;
 use crate::series::{self, Series};
@@ -80,7 +80,7 @@ impl Recipe<'_> {
     /// Makes sure the initramfs of the lab machine is in the cache. It carries the guests' images, each given with
     /// the key of its initramfs; the lab's own kernel is one of theirs. `module` is the host module for that kernel.
     pub fn setup_lab(&self, guests: &[(Series, Key)], module: &(PathBuf, Key)) -> Result<()> {
-        let key = self.inputs("lab initramfs")?.key(&module.1);
+        let key = self.inputs("lab initramfs with uncompressed kernels")?.key(&module.1);
         let key = guests.iter().fold(key, |inputs, (series, key)| inputs.text(series.name).key(key));
         artefact::ensure(&self.layout.lab_initramfs(), &key.finish(), |file| {
             let step = Step::begin("initramfs of the lab machine");
@@ -88,9 +88,10 @@ impl Recipe<'_> {
             self.add_modules(&mut tree, &series::DEFAULT, &kernels::LAB, &module.0)?;
             let inside = Layout::at(LAB_CACHE);
             for (series, _) in guests {
-                for name in ["bzImage", "release", "initramfs.cpio"] {
+                let same = ["bzImage", "release", "initramfs.cpio"].map(|name| (name, name));
+                for (name, inside_name) in same.into_iter().chain([(FOR_LAB, UNCOMPRESSED)]) {
                     let from = self.layout.kernel_folder(series).join(name);
-                    tree.file(inside.kernel_folder(series).join(name), 0o644, read(&from)?)?;
+                    tree.file(inside.kernel_folder(series).join(inside_name), 0o644, read(&from)?)?;
                 }
             }
             write(&tree, file, step)

@@ -8,11 +8,12 @@ use anyhow::{Context, Result};
 
 use crate::archive::{Archive, Pin};
 use crate::artefact::{self, Inputs, Key};
-use crate::layout::Layout;
+use crate::layout::{FOR_LAB, Layout, VMLINUX};
 use crate::modinfo::{self, Inventory};
 use crate::process::Program;
 use crate::progress::Step;
 use crate::series::Series;
+use crate::uncompressed;
 
 /// A set of modules with the options to load them with.
 pub struct ModuleSet {
@@ -47,7 +48,7 @@ pub fn setup(series: &Series, layout: &Layout, archive: &Archive) -> Result<Key>
         let package = package.with_context(|| format!("{} depends on no image", series.image_meta))?;
         Ok(vec![archive.binary(&package)?])
     })?;
-    let key = pins.iter().fold(Inputs::of("kernel", 1), |inputs, pin| inputs.text(&pin.sha256));
+    let key = pins.iter().fold(Inputs::of("kernel", 2), |inputs, pin| inputs.text(&pin.sha256));
     let key = [GUEST, LAB]
         .iter()
         .flat_map(|set| set.modules)
@@ -67,7 +68,9 @@ fn build(series: &Series, archive: &Archive, pins: &[Pin], folder: &Path) -> Res
     archive.unpack(pins, &package)?;
     let release = only_entry(&package.join("lib/modules"))?;
     let image = package.join("boot").join(format!("vmlinuz-{release}"));
-    artefact::rename(&image, &folder.join("bzImage"))?;
+    let bzimage = folder.join("bzImage");
+    artefact::rename(&image, &bzimage)?;
+    uncompressed::write(&bzimage, &folder.join(VMLINUX), &folder.join(FOR_LAB))?;
     fs::write(folder.join("release"), format!("{release}\n"))?;
     let stock = StockModules::read(&package.join("lib/modules").join(&release))?;
     for set in [GUEST, LAB] {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! $PERFVISOR_CACHE, else $XDG_CACHE_HOME/perfvisor, else ~/.cache/perfvisor
-//!   kernels/<series>/   bzImage  release  initramfs.cpio  modules/
+//!   kernels/<series>/   bzImage  release  initramfs.cpio  modules/  and, for the lab, vmlinux  bzImage.lab
 //!   headers/<series>/   an unpacked header tree, and kdir: the KDIR to build modules against
 //!   drivers/<series>/   the modules built for it: the guest driver, and the host's
 //!   lab/                machine/{qemu-system-x86_64, firmware/}  initramfs.cpio
@@ -36,6 +36,8 @@ pub struct Layout {
 pub struct KernelImage {
     /// The compressed kernel.
     pub bzimage: PathBuf,
+    /// The same, not compressed and without KASLR: in the lab machine alone.
+    pub uncompressed: Option<PathBuf>,
     /// The base initramfs: init, busybox, modules, perfex. Uncompressed, padded, so another may be appended.
     pub initramfs: PathBuf,
     /// The release, as `uname -r` says in the guest.
@@ -54,6 +56,12 @@ pub struct LabImage {
     /// The lab's root: KVM modules, busybox, and the guest kernels under [`LAB_CACHE`].
     pub initramfs: PathBuf,
 }
+
+/// A kernel's ELF file.
+pub(crate) const VMLINUX: &str = "vmlinux";
+/// What is [`UNCOMPRESSED`] in the lab machine's cache has this name in the host's, where nobody is to use it.
+pub(crate) const FOR_LAB: &str = "bzImage.lab";
+pub(crate) const UNCOMPRESSED: &str = "bzImage.uncompressed";
 
 /// Inside the lab machine the cache with the guest kernels is here; perfvisor in the lab runs with
 /// [`CACHE_VARIABLE`] set to it.
@@ -103,6 +111,7 @@ impl Layout {
         let folder = self.kernel_folder(series);
         let image = KernelImage {
             bzimage: folder.join("bzImage"),
+            uncompressed: Some(folder.join(UNCOMPRESSED)).filter(|file| file.is_file()),
             initramfs: self.guest_initramfs(series),
             release: fs::read_to_string(folder.join("release")).ok()?.trim().to_owned(),
         };
@@ -127,7 +136,7 @@ impl Layout {
         let image = LabImage {
             qemu: machine.join("qemu-system-x86_64"),
             firmware: vec![machine.join("firmware")],
-            kernel: self.kernel_folder(&series::DEFAULT).join("bzImage"),
+            kernel: self.kernel_folder(&series::DEFAULT).join(VMLINUX),
             initramfs: self.lab_initramfs(),
         };
         let whole = image.qemu.is_file() && image.kernel.is_file() && image.initramfs.is_file();

@@ -32,3 +32,4 @@ pub mod series;
 pub mod setup;
 pub mod sparse;
 pub mod tree;
+mod uncompressed;

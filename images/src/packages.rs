@@ -12,17 +12,19 @@ use crate::process::Program;
 use crate::progress::Step;
 
 /// What a set-up runs, and what for.
-const REQUIRED: [&str; 19] = [
+const REQUIRED: [&str; 21] = [
     // Unpacking, and the kernel's build of modules; 6.12 makes type information with pahole (dwarves).
     "dwarves",
     "gcc",
     "gcc-12",
     "libc6-dev",
     "libelf1",
+    "lz4",
     "make",
     "patch",
     "perl",
     "xz-utils",
+    "zstd",
     // QEMU.
     "bison",
     "flex",

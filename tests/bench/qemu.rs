@@ -39,8 +39,12 @@ impl Qemu {
     /// For a kernel: those of perfvisor's guests, as far as the machines are alike.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Microvm => "console=ttyS0 quiet panic=-1 reboot=t pci=off 8250.nr_uarts=1 tsc=reliable",
-            Self::Pc => "console=ttyS0 quiet panic=-1 reboot=t 8250.nr_uarts=1 tsc=reliable",
+            Self::Microvm => {
+                "console=ttyS0 quiet panic=-1 reboot=t pci=off 8250.nr_uarts=1 tsc=reliable cryptomgr.notests"
+            }
+            Self::Pc => {
+                "console=ttyS0 quiet panic=-1 reboot=t 8250.nr_uarts=1 tsc=reliable cryptomgr.notests"
+            }
         }
     }
 

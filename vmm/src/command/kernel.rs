@@ -52,7 +52,8 @@ pub(super) fn images(options: &Run) -> Result<(PathBuf, Option<PathBuf>)> {
         let image = layout
             .kernel(series)
             .with_context(|| format!("the {series} kernel is not there; {}", layout.remedy()))?;
-        return Ok((image.bzimage, Some(options.initrd.clone().unwrap_or(image.initramfs))));
+        let kernel = image.uncompressed.unwrap_or(image.bzimage);
+        return Ok((kernel, Some(options.initrd.clone().unwrap_or(image.initramfs))));
     }
     let kernel = options.kernel.clone();
     if let Some(initrd) = &options.initrd {

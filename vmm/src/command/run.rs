@@ -35,8 +35,9 @@ use crate::virtio::SessionConsole;
 /// One serial port is all there is, and looking for PCI costs a thousand exits. A panic resets, and the reset ends the
 /// machine. A reset is done by ACPI, because on hardware-reduced ACPI Linux takes EFI's call by default, also where there
 /// is no EFI, and then hangs in it. The TSC is KVM's business, and a watchdog that compares it with a clock of KVM's own
-/// can only be wrong.
-const CMDLINE: &str = "console=ttyS0 quiet panic=-1 reboot=a pci=off 8250.nr_uarts=1 tsc=reliable";
+/// can only be wrong. The kernel's tests of its cryptographic algorithms take longer than anything else at its start.
+const CMDLINE: &str =
+    "console=ttyS0 quiet panic=-1 reboot=a pci=off 8250.nr_uarts=1 tsc=reliable cryptomgr.notests";
 /// Words for a guest kernel that finds a PMU: its watchdog would hold a counter for ever, and read it by
 /// RDPMC before the driver is there that makes RDPMC work.
 const CMDLINE_PMU: &str = " nmi_watchdog=0";

@@ -159,7 +159,7 @@ impl<'a> LabMachine<'a> {
         // Linux panics when it sees no timer interrupts in a time that it measures by the TSC, and on a busy host the
         // emulated timer may have none in it. What it says while it sleeps or wakes up is to be seen too.
         let own = format!(
-            "console=ttyS0 quiet nmi_watchdog=0 no_timer_check no_console_suspend panic=-1 \
+            "console=ttyS0 quiet nmi_watchdog=0 no_timer_check no_console_suspend panic=-1 cryptomgr.notests \
              perfvisor.poweroff_idle={idle}"
         );
         format!("{own} {}", self.config.kernel_options).trim_end().to_owned()

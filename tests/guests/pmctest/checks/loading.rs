@@ -23,7 +23,7 @@ pub(super) const CHECKS: &[Check] = &[Check { name: "loading-under-load", run: u
 
 const PROGRAMS: usize = 3;
 /// Times it is taken out, and how long that may take on a busy machine: what uses it keeps it in.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 5;
 const LIMIT: Duration = Duration::from_secs(240);
 /// Without calls, so that there are moments when nobody uses it: longer than a use takes in the lab, for there are several users.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -19,46 +19,10 @@ use images::process::Guarded;
 
 use self::script::Mark;
 use crate::case::{Case, Evidence, Waiting};
-use crate::cases::{dump_of_gone, pmctest};
+use crate::cases::dump_of_gone;
 use crate::dump::Dump;
-use crate::guests::Guest;
+use crate::guest::{Guest, Outcome};
 use crate::perfvisor::{self, BOOT_LIMIT, COMMAND_LIMIT, tail};
-use crate::summary;
-
-/// What is known when a guest has ended.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    /// Of the cases that came to their end.
-    pub(crate) cases: BTreeMap<&'static str, Evidence>,
-    /// Why the others did not.
-    pub(crate) failure: Option<String>,
-    /// perfvisor's exit status; `None` if it was killed.
-    pub(crate) status: Option<i32>,
-    /// The final report.
-    pub(crate) report: Result<Dump, String>,
-    /// That a dump of it is refused afterwards.
-    pub(crate) gone: Result<(), String>,
-    /// All output.
-    pub(crate) transcript: String,
-    /// What took how long: until the first case began, and each case.
-    times: Vec<(String, Duration)>,
-}
-
-impl Outcome {
-    /// Notes how long the guest's parts took: pmctest's checks, which say so themselves, instead of pmctest as a whole.
-    pub(crate) fn note_times(&self, guest: &str) {
-        for (part, time) in &self.times {
-            let output = self.cases.get(part.as_str()).map_or("", |evidence| &evidence.output);
-            let checks: Vec<_> = output.lines().filter_map(pmctest::took).collect();
-            if checks.is_empty() {
-                summary::took(&format!("{guest}::{part}"), *time);
-            }
-            for (check, time) in checks {
-                summary::took(&format!("{guest}::{part}::{check}"), time);
-            }
-        }
-    }
-}
 
 /// Boot `guest` and see it through.
 pub(crate) fn run(guest: &Guest) -> Result<Outcome> {

@@ -5,35 +5,16 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libtest_mimic::Trial;
 
-use crate::boot::{self, Outcome};
-use crate::case::{Case, Setting, Test};
+use crate::attempt::{attempt, failed};
+use crate::boot;
+use crate::case::{Case, Test};
 use crate::cases::{
     self, dump, exact, kvm, long_runs, older, overflows_by_nmi, perf, perfex, pmctest, side_by_side,
     statuses, switches,
 };
-use crate::{attempt, failed, summary};
+use crate::guest::{Guest, Outcome};
+use crate::summary;
 use tests::counts;
-
-/// One boot.
-pub(crate) struct Guest {
-    /// Also the machine's name.
-    pub(crate) name: &'static str,
-    pub(crate) kernel: &'static str,
-    pub(crate) vcpus: u32,
-    /// As `--pmu` has it.
-    pub(crate) pmu: &'static str,
-    /// As `--source` has it.
-    pub(crate) source: &'static str,
-    /// Words for its kernel.
-    pub(crate) append: &'static str,
-    pub(crate) cases: &'static [Case],
-    /// After the cases, and what perfvisor's status is to be then.
-    pub(crate) last_command: &'static str,
-    pub(crate) status: i32,
-    /// Whether counters were used by perfex alone and it printed all it counted: then the report agrees with that.
-    pub(crate) only_perfex: bool,
-    outcome: OnceLock<Result<Outcome, String>>,
-}
 
 /// How a guest ends that the lab has lost: reset, standing still, or with the machine itself.
 const LOST: [&str; 3] = ["triple fault", "did not end within", "the machine went down"];
@@ -96,10 +77,6 @@ impl Guest {
         }
     }
 
-    pub(crate) fn setting(&self) -> Setting {
-        Setting { vcpus: self.vcpus, pmu: self.pmu, source: self.source }
-    }
-
     /// Boots it. The lab's emulator once lost a guest now and then, at no particular place (see `tests/lab/README.md`,
     /// "repairs"). Should it lose one again, that is booted once more and the summary says so.
     fn boot(&'static self) -> Result<Outcome> {
@@ -116,11 +93,6 @@ impl Guest {
         let outcome = attempt(|| self.boot()).map_err(|error| format!("{error:#}"));
         // It is set here alone, once.
         let _ = self.outcome.set(outcome.inspect(|outcome| outcome.note_times(self.name)));
-    }
-
-    /// Waits for it.
-    fn outcome(&'static self) -> Result<&'static Outcome> {
-        self.outcome.wait().as_ref().map_err(|error| anyhow!("{error}"))
     }
 }
 

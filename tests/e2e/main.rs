@@ -17,24 +17,25 @@
 //! (`retried: NAME: why`); a second one in a run fails the run.
 
 mod answers;
+mod attempt;
 mod boot;
 mod case;
 mod cases;
 mod confinement;
 mod dump;
+mod guest;
 mod guests;
 mod lab_folder;
 mod labs;
 mod perfvisor;
 mod summary;
 
-use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Result, anyhow};
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use attempt::attempt;
 use labs::Job;
 
 fn main() -> ExitCode {
@@ -99,14 +100,4 @@ impl Work {
         }
         self.trials.extend(trials);
     }
-}
-
-/// A panic of a job would leave its trials waiting for ever.
-pub(crate) fn attempt<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
-    panic::catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| Err(anyhow!("it panicked")))
-}
-
-/// The whole chain of causes.
-fn failed(error: anyhow::Error) -> Failed {
-    format!("{error:#}").into()
 }

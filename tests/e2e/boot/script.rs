@@ -1,6 +1,6 @@
 //! The script a guest runs, and the marks it leaves in its output.
 
-use crate::guests::Guest;
+use crate::guest::Guest;
 
 /// `ask` reads from descriptor 3, standard input proper, and writes to 4, standard output proper, so that a case
 /// may redirect its own as it likes.

@@ -173,8 +173,6 @@ static int registers_take(void)
 {
 	int err;
 
-	if (!whole && mediated_vpmu())
-		return -EOPNOTSUPP;
 	err = pmu_reserve();
 	if (err)
 		return err;
@@ -211,11 +209,16 @@ static void processor_give_back(void)
 	pmu_release();
 }
 
-/* Whether a virtual CPU could have them now. */
+/*
+ * Whether a virtual CPU could have them now. KVM is asked without the lock: its
+ * answer is a file of sysfs, and a write to one, ours, waits for the lock.
+ */
 int processor_check(void)
 {
 	int err = 0;
 
+	if (mediated_vpmu())
+		return -EOPNOTSUPP;
 	mutex_lock(&users_lock);
 	if (!enabled)
 		err = -EPERM;
@@ -234,6 +237,8 @@ int processor_reserve(bool for_whole, u64 *got)
 {
 	int err = 0;
 
+	if (!for_whole && mediated_vpmu())
+		return -EOPNOTSUPP;
 	mutex_lock(&users_lock);
 	if (!enabled) {
 		err = -EPERM;

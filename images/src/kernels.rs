@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::archive::{Archive, Pin};
 use crate::artefact::{self, Inputs, Key};
-use crate::layout::{FOR_LAB, Layout, VMLINUX};
+use crate::layout::{FOR_LAB, Layout};
 use crate::modinfo::{self, Inventory};
 use crate::process::Program;
 use crate::progress::Step;
@@ -48,7 +48,7 @@ pub fn setup(series: &Series, layout: &Layout, archive: &Archive) -> Result<Key>
         let package = package.with_context(|| format!("{} depends on no image", series.image_meta))?;
         Ok(vec![archive.binary(&package)?])
     })?;
-    let key = pins.iter().fold(Inputs::of("kernel", 2), |inputs, pin| inputs.text(&pin.sha256));
+    let key = pins.iter().fold(Inputs::of("kernel", 3), |inputs, pin| inputs.text(&pin.sha256));
     let key = [GUEST, LAB]
         .iter()
         .flat_map(|set| set.modules)
@@ -70,7 +70,7 @@ fn build(series: &Series, archive: &Archive, pins: &[Pin], folder: &Path) -> Res
     let image = package.join("boot").join(format!("vmlinuz-{release}"));
     let bzimage = folder.join("bzImage");
     artefact::rename(&image, &bzimage)?;
-    uncompressed::write(&bzimage, &folder.join(VMLINUX), &folder.join(FOR_LAB))?;
+    uncompressed::write(&bzimage, &folder.join(FOR_LAB))?;
     fs::write(folder.join("release"), format!("{release}\n"))?;
     let stock = StockModules::read(&package.join("lib/modules").join(&release))?;
     for set in [GUEST, LAB] {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! $PERFVISOR_CACHE, else $XDG_CACHE_HOME/perfvisor, else ~/.cache/perfvisor
-//!   kernels/<series>/   bzImage  release  initramfs.cpio  modules/  and, for the lab, vmlinux  bzImage.lab
+//!   kernels/<series>/   bzImage  release  initramfs.cpio  modules/  and bzImage.lab
 //!   headers/<series>/   an unpacked header tree, and kdir: the KDIR to build modules against
 //!   drivers/<series>/   the modules built for it: the guest driver, and the host's
 //!   lab/                machine/{qemu-system-x86_64, firmware/}  initramfs.cpio
@@ -57,8 +57,6 @@ pub struct LabImage {
     pub initramfs: PathBuf,
 }
 
-/// A kernel's ELF file.
-pub(crate) const VMLINUX: &str = "vmlinux";
 /// What is [`UNCOMPRESSED`] in the lab machine's cache has this name in the host's, where nobody is to use it.
 pub(crate) const FOR_LAB: &str = "bzImage.lab";
 pub(crate) const UNCOMPRESSED: &str = "bzImage.uncompressed";
@@ -136,7 +134,7 @@ impl Layout {
         let image = LabImage {
             qemu: machine.join("qemu-system-x86_64"),
             firmware: vec![machine.join("firmware")],
-            kernel: self.kernel_folder(&series::DEFAULT).join(VMLINUX),
+            kernel: self.kernel_folder(&series::DEFAULT).join("bzImage"),
             initramfs: self.lab_initramfs(),
         };
         let whole = image.qemu.is_file() && image.kernel.is_file() && image.initramfs.is_file();

@@ -1,8 +1,7 @@
-//! Kernels that need not decompress themselves, for the lab machine: emulated, that takes seconds of each start.
+//! Kernels that need not decompress themselves, for guests in the lab machine: emulated, that takes seconds of each start.
 //!
-//! A bzImage holds the compressed ELF file `vmlinux`. QEMU starts that file itself by its PVH note. Guests get it as a bzImage
-//! again: its segments as they lie in memory, behind a page with the 64-bit entry point. Such a kernel runs where it was
-//! linked to, without KASLR, so it stays in the lab.
+//! A bzImage holds the compressed ELF file `vmlinux`. Its segments, as they lie in memory, make another bzImage, behind a page
+//! with the 64-bit entry point. Such a kernel runs where it was linked to, without KASLR, so it stays in the lab.
 //!
 //! Source: Documentation/arch/x86/boot.rst (setup header, 64-bit protocol); scripts/extract-vmlinux.
 
@@ -42,12 +41,11 @@ const DECOMPRESS: [(&[u8], [&str; 2]); 3] = [
 /// The kernel's build appends the length of what it compressed (`size_append` in scripts/Makefile.lib).
 const APPENDED: usize = 4;
 
-/// Writes the `vmlinux` of a bzImage, and the bzImage that has it uncompressed.
-pub(crate) fn write(bzimage: &Path, vmlinux: &Path, uncompressed: &Path) -> Result<()> {
+/// Writes a bzImage that has the kernel of another uncompressed.
+pub(crate) fn write(bzimage: &Path, uncompressed: &Path) -> Result<()> {
     let image = fs::read(bzimage).with_context(|| format!("cannot read {}", bzimage.display()))?;
-    let elf = extract(&image, vmlinux).with_context(|| format!("{}", bzimage.display()))?;
-    fs::write(vmlinux, &elf).with_context(|| format!("cannot write {}", vmlinux.display()))?;
-    let image = wrap(&image, &elf).with_context(|| format!("{}", bzimage.display()))?;
+    let image = extract(&image, uncompressed).and_then(|elf| wrap(&image, &elf));
+    let image = image.with_context(|| format!("{}", bzimage.display()))?;
     fs::write(uncompressed, image).with_context(|| format!("cannot write {}", uncompressed.display()))
 }
 
